@@ -158,7 +158,7 @@ REVIEWED = {
         log/read_cache.py:_read base/logfmt.py:_written base/metrics/families.py:values
         remote_log/chunk_cache.py:_blocks remote_log/chunk_cache.py:_readers
         remote_log/known_segments.py:_footers remote_log/known_segments.py:_known
-        remote_log/local_files.py:_ahead remote_log/local_chunks.py:_asked
+        remote_log/local_files.py:_ahead remote_log/chunk_cache.py:_asked
         remote_log/sync_reader.py:_footers security/audit.py:_events security/plain.py:_verified
         share/sessions.py:_sessions
     """,

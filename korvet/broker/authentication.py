@@ -32,9 +32,15 @@ from korvet.broker.error_responses import refused
 from korvet.broker.network.receive_buffer import Frame
 from korvet.broker.network.request_decoder import API_VERSIONS, CloseConnection, decode_frame
 from korvet.security.audit import Audit
-from korvet.security.exchange import AuthenticationFailed, Exchange, Identity, Step
 from korvet.security.mechanisms import ListenerPolicy, Mechanisms
-from korvet.security.session import Principal, Session
+from korvet.security.session import (
+    AuthenticationFailed,
+    Exchange,
+    Identity,
+    Principal,
+    Session,
+    Step,
+)
 from korvet.store.errors import StoreError
 from korvet.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,

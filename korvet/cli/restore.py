@@ -12,9 +12,8 @@ from korvet.cli.backup import store_url
 from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
-from korvet.remote_log.recovery.report import Report
+from korvet.remote_log.recovery.report import Report, RestoreRefused
 from korvet.remote_log.recovery.restore import Restore, load_snapshot
-from korvet.remote_log.recovery.tables import RestoreRefused
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore

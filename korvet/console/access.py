@@ -26,8 +26,7 @@ from korvet.console.services import ConsoleServices
 from korvet.console.sessions import COOKIE, SESSION_S, ConsoleSession
 from korvet.console.visit import LISTENER, PageError, Visit
 from korvet.security.credentials import Mechanism
-from korvet.security.exchange import AuthenticationFailed
-from korvet.security.session import Session
+from korvet.security.session import AuthenticationFailed, Session
 
 MAX_NAME = 500
 """Max bytes of a user name or a password."""

@@ -27,7 +27,7 @@ from korvet.config.broker_config import Config
 from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Inbox
 from korvet.console.services import ConsoleServices
-from korvet.groups import lag_history
+from korvet.groups import lag_survey
 from korvet.groups.lag_survey import INTERVAL_S
 
 MAX_CONNECTIONS = 100
@@ -144,7 +144,7 @@ async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.
         if not config.read_only:
             leases = Leases(services.store, services.keys, config.node_id)
             hold = partial(leases.hold, LAG_LEASE, LAG_LEASE_S)
-            record = partial(lag_history.record_if_due, services.lag_survey, hold)
+            record = partial(lag_survey.record_if_due, services.lag_survey, hold)
             runner = TaskRunner(services.notifier, services.metrics)
             tasks.start_soon(runner.repeat, "lag history", INTERVAL_S, record)
         console = ConsoleServices(services, pages)

@@ -22,7 +22,6 @@ from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.fetch.sessions import FetchSessions
 from korvet.groups.coordinator import GroupCoordinator
-from korvet.groups.internal_topics import InternalTopics
 from korvet.groups.lag_survey import LagSurvey
 from korvet.groups.offset_commit import Row
 from korvet.groups.offsets_view import OffsetsView
@@ -98,7 +97,6 @@ class Services:
             topics.use_configs,
         )
         self.auto_creator = TopicAutoCreator(self.node, self.dynamic_config)
-        self.internal_topics = InternalTopics(self.node, self.dynamic_config)
         self.config_admin = ConfigAdmin(self.node, self.dynamic_config, config.node_id)
 
     def _add_security(self) -> None:

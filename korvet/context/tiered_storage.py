@@ -13,11 +13,9 @@ from korvet.remote_log.disk_cache import open_store
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.manifest import REMOTE_STORAGE_URL
-from korvet.remote_log.memory import MemoryBudget
-from korvet.remote_log.memory_shares import SharesReader
-from korvet.remote_log.read_limit import ReadLimit
+from korvet.remote_log.memory import MemoryBudget, SharesReader
 from korvet.remote_log.reader import RemoteLogReader
-from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.store import ReadLimit, RemoteStorageError, SegmentStore
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.node import Node
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from korvet.base.bounded import chunks
 from korvet.config.dynamic import ConfigTable
 from korvet.config.values import Settings
 from korvet.groups.assignment import decode_assignment, encode_assignment
@@ -164,6 +165,17 @@ def decode_pairs(encoded: bytes) -> list[tuple[str, str]]:
     """Decode configs or tags."""
     cells = unpack(encoded)
     return list(zip(cells[::2], cells[1::2], strict=True))
+
+
+def decode_missing(flat: Sequence[bytes]) -> list[tuple[str, int, dict[str, str]]]:
+    """Return name, partitions and configs of the internal topics that a heartbeat lacks.
+
+    A topic has four cells in the reply of lua/group/streams_heartbeat.lua.
+    """
+    rows = chunks(flat, 4)
+    return [
+        (name.decode(), int(count), dict(decode_pairs(found))) for name, count, _, found in rows
+    ]
 
 
 def encode_tasks(tasks: Mapping[str, Sequence[Any] | None]) -> bytes:

@@ -36,7 +36,7 @@ from korvet.cluster.registration import partition_rows
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.names import check_topic_name
+from korvet.topics.names import KAFKAS_INTERNAL, check_topic_name
 from korvet.topics.table import Topic
 from korvet.wire.messages.metadata import (
     MetadataRequest,
@@ -49,8 +49,6 @@ from korvet.wire.messages.metadata import (
 from korvet.wire.schema import ZERO_UUID
 
 BY_ID = 12
-KAFKAS_INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-"""Names that tools look for in any cluster: their absence is no mistake of an application."""
 
 logger = logfmt.get("handlers.metadata")
 

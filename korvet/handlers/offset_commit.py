@@ -25,8 +25,7 @@ from collections.abc import Sequence
 
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.groups.commit_validation import commit_results, validate_commit
-from korvet.groups.offset_commit import Row
+from korvet.groups.offset_commit import Row, commit_results, validate_commit
 from korvet.scripts.call import Call
 from korvet.scripts.calls.group import CommitReply
 from korvet.wire.messages.offset_commit import (

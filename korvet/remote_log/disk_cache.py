@@ -31,8 +31,7 @@ from crc32c import crc32c
 from korvet.base import logfmt
 from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
-from korvet.remote_log.read_limit import ReadLimit
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import ReadLimit, SegmentStore
 from korvet.store.async_store import ignore_result
 
 THREADS = 4

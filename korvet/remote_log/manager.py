@@ -16,8 +16,7 @@ from korvet.log.foreign_entries import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
 from korvet.remote_log.copier import PartitionCopier, SegmentBuffers
-from korvet.remote_log.copy_demand import CopyDemand
-from korvet.remote_log.copy_pace import CopyPace, follow
+from korvet.remote_log.copy_demand import CopyDemand, CopyPace, follow
 from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.retention import RemoteRetention
 from korvet.remote_log.store import RemoteStorageError, SegmentStore

@@ -1,8 +1,14 @@
-"""The store of segments: a local directory or an object store, through obstore."""
+"""The store of segments: a local directory or an object store, through obstore.
+
+Reads have limits: bytes a second, and reads at a time. A read that finds all threads in use waits.
+One that finds the most waiting reads is refused, as Kafka does it; the error that a client gets is
+one it retries.
+"""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +17,76 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from korvet.base.metrics import Metrics
-from korvet.remote_log.local_files import LocalFiles
-from korvet.remote_log.local_writes import LocalWrites
-from korvet.remote_log.read_limit import ReadLimit
+from korvet.remote_log.local_files import THREADS, LocalFiles, LocalWrites
 from korvet.store.errors import StoreError
 from korvet.wire.records import Buffer
+
+MAX_WAITING = 100
+NO_RATE = (1 << 63) - 1
+"""Bytes a second: the default."""
+
+
+class TooManyReads(StoreError):
+    """Says that as many reads wait for a thread as may wait."""
+
+
+@dataclass(eq=False, repr=False)
+class ReadLimit:
+    """Lets reads wait while those before were more than `rate` bytes a second."""
+
+    rate: Callable[[], int] | None = None
+    threads: int = THREADS
+    most_waiting: int = MAX_WAITING
+
+    def __post_init__(self) -> None:
+        self.waiting = 0
+        """Reads that wait for a thread."""
+        self._slots = asyncio.Semaphore(self.threads)
+        self._may_read_at = 0.0
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether there is a rate below the setting's default, which is none."""
+        return self.rate is not None and self.rate() < NO_RATE
+
+    @property
+    def delays(self) -> bool:
+        """Return whether a read that begins now has to wait."""
+        return self._may_read_at > 0.0 and self._may_read_at > monotonic()
+
+    async def wait(self) -> None:
+        """Wait until the next read may begin."""
+        # Each read that waited moves the time for the others.
+        while (wait_s := self._may_read_at - monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
+
+    @asynccontextmanager
+    async def thread(self) -> AsyncIterator[None]:
+        """Take one of the threads for the block. Raises TooManyReads."""
+        if self._slots.locked():
+            if self.waiting >= self.most_waiting:
+                raise TooManyReads(
+                    f"{self.threads} reads of the remote store are in progress and {self.waiting} "
+                    "wait: the limits are remote.log.reader.threads and "
+                    "remote.log.reader.max.pending.tasks"
+                )
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self.waiting -= 1
+        else:
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    def charge(self, size: int) -> None:
+        """Let the next read wait for as long as these bytes may take, whether they were read."""
+        if self.rate is not None:
+            self._may_read_at = max(self._may_read_at, monotonic()) + size / self.rate()
+
 
 _RETRIES: Any = {
     "max_retries": 3,

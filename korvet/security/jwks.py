@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
 from korvet.base import logfmt
 from korvet.config.setting import StartError
-from korvet.security.file_state import file_state
+from korvet.security.tls import file_state
 
 TIMEOUT_S = 5.0
 MAX_BYTES = 1 << 20

@@ -14,9 +14,9 @@ from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.security.attempts import Attempts
 from korvet.security.credentials import Mechanism
-from korvet.security.exchange import Exchange
 from korvet.security.plain import PasswordCheck, PlainExchange
 from korvet.security.scram import ScramExchange
+from korvet.security.session import Exchange
 from korvet.security.users import Users
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from joserfc.errors import JoseError
 
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
-from korvet.security.exchange import AuthenticationFailed, Identity, Step
 from korvet.security.jwks import Jwks
+from korvet.security.session import AuthenticationFailed, Identity, Step
 
 ALGORITHMS = (
     *(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)),

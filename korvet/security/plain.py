@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
-from korvet.security.exchange import AuthenticationFailed, Identity, Step
+from korvet.security.session import AuthenticationFailed, Identity, Step
 from korvet.security.users import KnownOrDecoy, Users
 
 MAX_VERIFIED = 10_000

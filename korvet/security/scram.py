@@ -19,7 +19,7 @@ import secrets
 
 from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
-from korvet.security.exchange import AuthenticationFailed, Identity, Step
+from korvet.security.session import AuthenticationFailed, Identity, Step
 from korvet.security.users import KnownOrDecoy, Users
 
 _NAME = r"(?:[^\x00=,]|=2C|=3D)+"

@@ -21,8 +21,17 @@ from korvet.config.listeners import Listener
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
 from korvet.security.certificate import PrincipalMapping, alternative_names, subject_der, subject_of
-from korvet.security.file_state import file_state
 from korvet.security.session import ANONYMOUS, Principal
+
+
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when the file does; None if it cannot be read."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
 
 CHECK_S = 1.0
 """Interval between two checks of the files."""

@@ -3,6 +3,8 @@
 import string
 
 MAX_NAME = 249
+KAFKAS_INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""Names that tools look for in any cluster: their absence is no mistake of an application."""
 _LEGAL = frozenset(string.ascii_letters + string.digits + "._-")
 
 

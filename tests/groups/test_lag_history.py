@@ -8,7 +8,7 @@ from korvet.broker.background.runner import Leases
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.console.server import LAG_LEASE
 from korvet.context import Services
-from korvet.groups import lag_history, lag_survey
+from korvet.groups import lag_survey
 from korvet.groups.lag_survey import GroupLag, LagRow, Survey
 from tests.groups.test_classic_groups import commit
 from tests.groups.test_lag_survey import produce, survey_of
@@ -37,25 +37,25 @@ async def test_a_sample_has_the_lag_by_partition_and_is_recorded_once_a_minute(
     broker: Broker,
 ) -> None:
     store, keys = broker.services.store, broker.services.keys
-    assert await lag_history.is_due(store, keys)
-    await lag_history.record(store, keys, Survey([group("a", 5, 0, 7), group("é:{%", 1)], 2))
-    assert not await lag_history.is_due(store, keys)
-    await lag_history.record(store, keys, Survey([group("a", 1, 1, 1)], 1))
-    (sample,) = await lag_history.read(store, keys, "a")
+    assert await lag_survey.is_due(store, keys)
+    await lag_survey.record_sample(store, keys, Survey([group("a", 5, 0, 7), group("é:{%", 1)], 2))
+    assert not await lag_survey.is_due(store, keys)
+    await lag_survey.record_sample(store, keys, Survey([group("a", 1, 1, 1)], 1))
+    (sample,) = await lag_survey.read_samples(store, keys, "a")
     assert sample.lags == {("t", 0): 5, ("t", 2): 7} and sample.cut == 0
-    (other,) = await lag_history.read(store, keys, "é:{%")
+    (other,) = await lag_survey.read_samples(store, keys, "é:{%")
     assert other.lags == {("t", 0): 1} and other.at_ms == sample.at_ms
-    (caught_up,) = await lag_history.read(store, keys, "without-lag")
+    (caught_up,) = await lag_survey.read_samples(store, keys, "without-lag")
     assert caught_up.lags == {}, "a missing row is not a lag of 0"
 
 
 async def test_partitions_above_the_bound_are_left_out_and_the_sample_says_so(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lag_history, "MAX_ROWS", 3)
+    monkeypatch.setattr(lag_survey, "MAX_ROWS", 3)
     store, keys = broker.services.store, broker.services.keys
-    await lag_history.record(store, keys, Survey([group("a", 9, 2, 8), group("b", 4, 0)], 2))
-    (sample,) = await lag_history.read(store, keys, "a")
+    await lag_survey.record_sample(store, keys, Survey([group("a", 9, 2, 8), group("b", 4, 0)], 2))
+    (sample,) = await lag_survey.read_samples(store, keys, "a")
     assert sample.lags == {("t", 0): 9, ("t", 2): 8} and sample.cut == 4
 
 
@@ -63,10 +63,10 @@ async def test_a_thousand_groups_take_a_few_kilobytes_a_minute(broker: Broker) -
     store, keys = broker.services.store, broker.services.keys
     names = [f"service-{at}.consumer" for at in range(1000)]
     groups = [group(name, *(at * 37 % 5000 for at in range(5))) for name in names]
-    await lag_history.record(store, keys, Survey(groups, 1000))
+    await lag_survey.record_sample(store, keys, Survey(groups, 1000))
     sizes = [
         len((await store.command("HVALS", keys.lag_history(shard)))[0])
-        for shard in range(lag_history.SHARDS)
+        for shard in range(lag_survey.SHARDS)
     ]
     assert sum(sizes) < 30_000
 
@@ -75,7 +75,7 @@ async def record(services: Services, leases: Leases | None = None) -> None:
     """Record as a console does."""
     leases = leases or Leases(services.store, services.keys, 2)
     hold = partial(leases.hold, LAG_LEASE, 60)
-    await lag_history.record_if_due(survey_of(services), hold)
+    await lag_survey.record_if_due(survey_of(services), hold)
 
 
 async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None:
@@ -88,7 +88,7 @@ async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None
     assert await minutes(broker) == [], "no scrape, no sample"
     services.metrics.scraped()
     await gauges.update()
-    (sample,) = await lag_history.read(services.store, services.keys, "g")
+    (sample,) = await lag_survey.read_samples(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 4}
     before = await minutes(broker)
     await record(services)
@@ -105,5 +105,5 @@ async def test_a_console_records_without_a_scrape(broker: Broker) -> None:
     await record(services)
     assert await minutes(broker) == [], "the console of another broker records it"
     await record(services, first)
-    (sample,) = await lag_history.read(services.store, services.keys, "g")
+    (sample,) = await lag_survey.read_samples(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 2}

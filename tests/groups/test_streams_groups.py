@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from korvet.admin.auto_create import NO_CONFIGS
 from korvet.base.errors import ErrorCode
 from korvet.security.quotas import CLIENT_ID, MUTATIONS, resource_of
 from korvet.security.session import Session
@@ -196,8 +197,8 @@ async def test_offsets_of_topics_that_tasks_read_are_not_deleted(broker: Broker)
 
 
 async def test_internal_topics_are_not_created_without_the_right_to(broker: Broker) -> None:
-    missing = [b"app-r", b"2", b"0", b"", b"app-c", b"2", b"0", b""]
-    internal, topics = broker.services.internal_topics, broker.services.topics
+    missing = [("app-r", 2, NO_CONFIGS), ("app-c", 2, NO_CONFIGS)]
+    create, topics = broker.services.auto_creator.create_internal, broker.services.topics
     charged: list[int] = []
 
     async def charge(partitions: int) -> None:
@@ -205,17 +206,17 @@ async def test_internal_topics_are_not_created_without_the_right_to(broker: Brok
         if len(charged) == 1:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Try again.")
 
-    said = await internal.create(missing, lambda name: name == "app-r", charge)
+    said = await create(missing, lambda name: name == "app-r", charge)
     assert said == "Unauthorized to CREATE on topics app-c."
-    said = await internal.create(missing, lambda name: True, charge)
+    said = await create(missing, lambda name: True, charge)
     assert said == "Creation failed: app-r, app-c (Try again.)."
     assert await topics.get("app-r") is None, "all of them, or none"
-    assert await internal.create(missing, lambda name: True, charge) == ""
-    assert await internal.create(missing, lambda name: True, charge) == "", "another broker did it"
+    assert await create(missing, lambda name: True, charge) == ""
+    assert await create(missing, lambda name: True, charge) == "", "another broker did it"
     found = await topics.get("app-c")
     assert found is not None and found.partitions == 2
-    many = [b"app-m", b"10000", b"0", b"", b"app-n", b"1", b"0", b""]
-    said = await internal.create(many, lambda name: True, charge)
+    many = [("app-m", 10000, NO_CONFIGS), ("app-n", 1, NO_CONFIGS)]
+    said = await create(many, lambda name: True, charge)
     assert "10000 new partitions at once, not 10001" in said
     assert charged == [4, 4, 4]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode as E
-from korvet.remote_log.collector import Collector
+from korvet.remote_log.copier import Collector
 from korvet.wire.batch_runs import headers_in
 from korvet.wire.segments import SegmentHeader, read_segment
 from tests.support.connected_broker import Broker

@@ -9,7 +9,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.remote_log.local_chunks import LocalChunks
+from korvet.remote_log.chunk_cache import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
 from tests.remote_log.test_remote_metrics import value
 from tests.remote_log.test_remote_transactions import Writer, read_committed

@@ -10,7 +10,7 @@ import pytest
 
 from korvet.log.layouts import layout_of
 from korvet.remote_log import copy_demand
-from korvet.remote_log.collector import Collector, CopyCache
+from korvet.remote_log.copier import Collector, CopyCache
 from korvet.remote_log.copy_demand import CopyDemand
 from korvet.topics.table import Topic
 from korvet.wire.segments import read_segment

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from korvet.config.values import Settings
-from korvet.remote_log import copy_pace
-from korvet.remote_log.copy_pace import BUSY_BYTES, MAX_LAG_BYTES, PACE_BYTES, CopyPace
+from korvet.remote_log import copy_demand
+from korvet.remote_log.copy_demand import BUSY_BYTES, MAX_LAG_BYTES, PACE_BYTES, CopyPace
 
 
 class Memory:
@@ -37,8 +37,8 @@ class Case:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
         self.clock, self.memory, self.lag = Clock(), Memory(), 0
-        monkeypatch.setattr(copy_pace, "monotonic", self.clock.monotonic)
-        monkeypatch.setattr(copy_pace.asyncio, "sleep", self.clock.sleep)
+        monkeypatch.setattr(copy_demand, "monotonic", self.clock.monotonic)
+        monkeypatch.setattr(copy_demand.asyncio, "sleep", self.clock.sleep)
         given = Settings({name.replace("_", "."): value for name, value in settings.items()})
         self.pace = CopyPace(
             lambda: given,

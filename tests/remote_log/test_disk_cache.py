@@ -18,8 +18,7 @@ from korvet.remote_log import disk_cache
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.disk_cache import CachedSegmentStore, DiskCache, open_store
 from korvet.remote_log.known_segments import Footers
-from korvet.remote_log.read_limit import ReadLimit
-from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.store import ReadLimit, RemoteStorageError, SegmentStore
 from korvet.wire.segments import read_segment
 from tests.remote_log.test_store import s3, use
 from tests.support.object_stores import ObjectStore, s3_environment

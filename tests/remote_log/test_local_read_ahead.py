@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from korvet.remote_log import local_chunks as read_ahead
+from korvet.remote_log import chunk_cache as read_ahead
 from korvet.remote_log import local_files
-from korvet.remote_log.local_chunks import Chunks, LocalChunks, ReadAhead
-from korvet.remote_log.read_limit import ReadLimit
-from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.chunk_cache import Chunks, LocalChunks, ReadAhead
+from korvet.remote_log.store import ReadLimit, RemoteStorageError, SegmentStore
 from korvet.wire.segments import Segment, read_segment
 from tests.remote_log.test_slices import written
 from tests.support.raw_client import until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.remote_log.local_writes import LocalWrites
+from korvet.remote_log.local_files import LocalWrites
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 
 NAME = "cluster/topic/0/1.segment"

@@ -12,7 +12,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.remote_log import evictor, memory, memory_shares
+from korvet.remote_log import evictor, memory
 from korvet.remote_log.evictor import MemoryEvictor
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import SHAPES, fetch, packed, produce, rows_in
@@ -121,7 +121,7 @@ async def test_a_topic_that_fills_redis_stops_no_other_topics_producers(
     await fill(broker)
     await broker.create("other", partitions=1)
     caplog.set_level("INFO")
-    monkeypatch.setattr(memory_shares.logger, "_written", {})
+    monkeypatch.setattr(memory.logger, "_written", {})
     used, services = Used(broker, 1000), broker.services
     evicting(broker, used, monkeypatch)
     batch = packed([(0, 1, b"k", b"v", [])], 13)
@@ -205,7 +205,7 @@ async def test_copies_wait_as_their_rate_limit_requires(
         {"remote.log.manager.copy.max.bytes.per.second": "1000"}
     )
     monkeypatch.setattr(manager._pace, "settings", lambda: limited)
-    monkeypatch.setattr("korvet.remote_log.copy_pace.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("korvet.remote_log.copy_demand.asyncio", SimpleNamespace(sleep=sleep))
     size = await manager.copy(topic, 0, at_once=(1, 1))
     await manager.copy(topic, 0, at_once=(1, 1))
     assert waits == [0, pytest.approx(size / 1000, rel=0.1)]
@@ -219,9 +219,9 @@ async def test_copies_are_slow_while_clients_are_busy(
     manager, cache = services.tiered.manager("one"), services.log_reader.cache
     assert manager is not None
     monkeypatch.setattr(manager._pace, "_has_room", lambda: True)
-    monkeypatch.setattr("korvet.remote_log.copy_pace.monotonic", lambda: now + 1)
+    monkeypatch.setattr("korvet.remote_log.copy_demand.monotonic", lambda: now + 1)
     assert not manager._pace.is_slow
-    monkeypatch.setattr("korvet.remote_log.copy_pace.monotonic", lambda: now + 2)
+    monkeypatch.setattr("korvet.remote_log.copy_demand.monotonic", lambda: now + 2)
     if busy == "appends":
         services.tiered.demand.appended_bytes += 1 << 30
     else:

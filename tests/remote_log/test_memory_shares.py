@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.remote_log.memory_shares import above_share, share_of
+from korvet.remote_log.memory import above_share, share_of
 
 
 @pytest.mark.parametrize(

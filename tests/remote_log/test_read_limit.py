@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.remote_log import read_limit
+from korvet.remote_log import store as segment_store
 from korvet.remote_log.known_segments import Footers
-from korvet.remote_log.read_limit import ReadLimit
-from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.store import ReadLimit, RemoteStorageError, SegmentStore
 from korvet.wire.segments import footer_size
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import fetch, rows_in
@@ -25,8 +24,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         fake = SimpleNamespace(sleep=self.sleep, Semaphore=asyncio.Semaphore)
-        monkeypatch.setattr(read_limit, "asyncio", fake)
-        monkeypatch.setattr(read_limit, "monotonic", lambda: self.now)
+        monkeypatch.setattr(segment_store, "asyncio", fake)
+        monkeypatch.setattr(segment_store, "monotonic", lambda: self.now)
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -14,7 +14,7 @@ from typing import Any
 
 from korvet.base.metrics import Gauge, Labels
 from korvet.broker.background.runner import Leases
-from korvet.groups import lag_history
+from korvet.groups import lag_survey
 from korvet.groups.consumed import list_held
 from korvet.groups.lag_survey import INTERVAL_S, LagRow, LagSurvey, Survey
 from korvet.groups.share_offsets import SharePartition
@@ -94,7 +94,7 @@ class GroupGauges:
             is_last = self.survey.last is self._shown
             found = await self.survey.newest(0 if is_last else INTERVAL_S, self._hold)
         if found is not None:
-            await lag_history.record_if_due(self.survey, self._hold)
+            await lag_survey.record_if_due(self.survey, self._hold)
         max_rows = self.survey.node.settings().integer("monitoring.max.partitions")
         self._rows, self._hidden_rows = found.rows(max_rows) if found is not None else ([], 0)
         self._shown = found

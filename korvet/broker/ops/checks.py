@@ -12,7 +12,7 @@ from korvet.broker.ops.finding import Finding
 from korvet.broker.ops.topic_checks import Checked
 from korvet.config.durability import Durability
 from korvet.config.topic_policy import TopicConfigs
-from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
+from korvet.remote_log.memory import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.scripts import lock
 from korvet.scripts.keys import Keys
 from korvet.store import redis_user

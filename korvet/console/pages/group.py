@@ -10,7 +10,7 @@ from korvet.console.described_group import DescribedGroup, describe, redis_time_
 from korvet.console.offset_rows import OffsetRow, offsets_of
 from korvet.console.queues import LockRow, QueueRow, lag_of, read_queue
 from korvet.console.visit import PageError, Visit
-from korvet.groups import lag_history
+from korvet.groups import lag_survey
 from korvet.groups.description import CLASSIC, TopicPartition
 from korvet.groups.lag import lag_call, read_groups
 from korvet.groups.streams_group import name_tasks
@@ -155,7 +155,7 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
 async def _history(visit: Visit, group: str, at_ms: int) -> LagOverTime:
     """Return the recorded lag of a group, of topics that the user may see."""
     services = visit.services
-    samples = await lag_history.read(services.store, services.keys, group)
+    samples = await lag_survey.read_samples(services.store, services.keys, group)
     names = {topic for each in samples for topic, _ in each.lags}
     seen = {name for name in names if visit.context().may_describe(name, audit=False)}
     rows = [

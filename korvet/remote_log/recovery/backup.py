@@ -21,7 +21,7 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
-from korvet.remote_log.collector import Collector
+from korvet.remote_log.copier import Collector
 from korvet.remote_log.manifest import find_segment, object_name
 from korvet.remote_log.recovery.capture import capture
 from korvet.remote_log.recovery.chain import build_chain, list_objects

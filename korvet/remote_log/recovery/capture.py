@@ -1,7 +1,7 @@
 """Read the metadata of a cluster from Redis for a snapshot."""
 
 from asyncio import gather
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import time
 from typing import NamedTuple, TypeVar
 
@@ -11,8 +11,13 @@ from korvet.base.bounded import chunks
 from korvet.groups.offset_commit import parse_commit, parse_field
 from korvet.log.unchanged import LOOKED_AT, Unchanged
 from korvet.remote_log.recovery.scheduled import Pause, capture_scheduled
-from korvet.remote_log.recovery.share_groups import capture_share_groups
-from korvet.remote_log.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
+from korvet.remote_log.recovery.snapshot import (
+    CommitRow,
+    PartitionState,
+    ShareRow,
+    Snapshot,
+    TopicState,
+)
 from korvet.scripts.call import decode_group, encode_group
 from korvet.scripts.keys import Keys
 from korvet.security.credentials import BY_TITLE
@@ -93,7 +98,7 @@ async def capture(
     names = [each.decode() for each in await _fields(store, keys.groups())]
     topic_ids = {state.definition.id for state in topics.values()}
     groups = await _groups(store, keys, names, topic_ids, pause)
-    share_groups = await capture_share_groups(store, keys, names, topics, pause)
+    share_groups = await _share_groups(store, keys, names, topics, pause)
     scheduled = await capture_scheduled(store, keys, topics, pause)
     return Snapshot(
         cluster_id=cluster_id,
@@ -200,4 +205,53 @@ def _commits(flat: Sequence[bytes], topic_ids: set[str]) -> list[CommitRow]:
         if partition is not None and commit is not None and commit.topic_id in {"", *topic_ids}:
             metadata = encode_group(commit.metadata)
             rows.append((*partition, commit.offset, commit.epoch, commit.topic_id, metadata))
+    return sorted(rows)
+
+
+async def _share_groups(
+    store: AsyncStore,
+    keys: Keys,
+    names: Sequence[str],
+    topics: Mapping[str, TopicState],
+    pause: Pause,
+) -> dict[str, list[ShareRow]]:
+    """Return the start offsets of the share groups among groups of these encoded ids."""
+    found = {}
+    for some in chunks(names, LOOKED_AT):
+        types = await gather(
+            *(
+                store.submit_command("HGET", keys.group(decode_group(name)).group, "type")
+                for name in some
+            )
+        )
+        for name, type in zip(some, types, strict=True):
+            if type == b"share":
+                found[name] = await _share_rows(store, keys, decode_group(name), topics, pause)
+        await pause(len(some), 2 * len(names))
+    return found
+
+
+async def _share_rows(
+    store: AsyncStore, keys: Keys, name: str, topics: Mapping[str, TopicState], pause: Pause
+) -> list[ShareRow]:
+    """Return the partitions that the group has read, of topics that exist."""
+    flat = await store.command("HGETALL", keys.group(name).share_topics)
+    rows: list[ShareRow] = []
+    for topic, topic_id in zip(flat[::2], flat[1::2], strict=True):
+        state = topics.get(topic.decode())
+        if state is None or state.definition.id != topic_id.decode():
+            continue
+        for some in chunks(range(state.definition.partitions), LOOKED_AT):
+            replies = await store.run_many(
+                keys.partition(topic.decode(), number, state.definition.id).share_describe(
+                    group=name, most=0
+                )
+                for number in some
+            )
+            rows += (
+                (topic.decode(), number, reply.start, state.definition.id)
+                for number, reply in zip(some, replies, strict=True)
+                if not reply.error and reply.start >= 0
+            )
+            await pause(len(some), state.definition.partitions)
     return sorted(rows)

@@ -12,8 +12,8 @@ from korvet.config.values import Settings
 from korvet.log.entry import Entry
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.recovery.chain import Row
+from korvet.remote_log.recovery.report import RestoreRefused, check
 from korvet.remote_log.recovery.snapshot import Snapshot
-from korvet.remote_log.recovery.tables import RestoreRefused, check
 from korvet.remote_log.store import SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.scripts.append_call import FAR

@@ -1,10 +1,24 @@
-"""The report of a restore: what is restored, and which offsets are lost."""
+"""The report of a restore: what is restored, which offsets are lost, or why it is refused."""
 
 from collections.abc import Iterator
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.remote_log.recovery.chain import Chain
+
+
+class RestoreRefused(Exception):
+    """The restore cannot begin; the message says why and what to do."""
+
+
+def check(error: int, what: str) -> None:
+    """Raise RestoreRefused if a script refused `what`."""
+    if error != ErrorCode.NONE:
+        raise RestoreRefused(
+            f"{what} cannot be restored ({ErrorCode(error).name}): Redis changed meanwhile. "
+            "Stop the brokers, empty Redis, and repeat the restore."
+        )
 
 
 class Loss(msgspec.Struct, frozen=True):

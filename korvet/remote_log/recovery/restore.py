@@ -15,24 +15,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import time
 
+import msgspec
+
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.remote_log.recovery.chain import build_chain, list_objects
 from korvet.remote_log.recovery.loader import Loader, end_log
-from korvet.remote_log.recovery.report import Loss, Report, ScheduledLoss, find_losses
+from korvet.remote_log.recovery.report import (
+    Loss,
+    Report,
+    RestoreRefused,
+    ScheduledLoss,
+    check,
+    find_losses,
+)
 from korvet.remote_log.recovery.scheduled import restore_scheduled
-from korvet.remote_log.recovery.share_groups import restore_share_group
 from korvet.remote_log.recovery.snapshot import (
     CommitRow,
     PartitionState,
+    ShareRow,
     Snapshot,
     SnapshotStore,
     TopicState,
 )
-from korvet.remote_log.recovery.tables import RestoreRefused, check, restore_tables
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
+from korvet.security import credentials
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, encode_definition
 
@@ -107,7 +117,7 @@ class Restore:
         commits = snapshot.highest_commits()
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
-        await restore_tables(self.store, keys, snapshot)
+        await _tables(self.store, keys, snapshot)
         await self._groups()
         scheduled, scheduled_lost = await self._scheduled()
         epochs = (each.epoch for state in snapshot.topics.values() for each in state.partitions)
@@ -223,7 +233,7 @@ class Restore:
                 await self._commit(name, rows[first : first + COMMITS_AT_ONCE])
         for encoded, starts in self.snapshot.share_groups.items():
             name = decode_group(encoded)
-            error = await restore_share_group(self.store, self.keys, name, starts, self._committed)
+            error = await _share_group(self.store, self.keys, name, starts, self._committed)
             check(error, f"offsets of share group {name}")
 
     async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
@@ -261,3 +271,62 @@ class Restore:
     def _committed(self, name: str, number: int, offset: int) -> int:
         """Return a committed offset: at most the end of the log that is served."""
         return min(offset, self._ends.get((name, number), offset))
+
+
+async def _tables(store: AsyncStore, keys: Keys, snapshot: Snapshot) -> None:
+    """Write configs, ACL rules, users and the ids of deleted topics. Raises RestoreRefused."""
+    for resource, configs in snapshot.configs.items():
+        wanted = msgspec.json.encode(configs, order="deterministic")
+        call = keys.config_alter(resource=decode_group(resource), expected=b"", wanted=wanted)
+        check((await store.run(call)).error, f"configs of {resource}")
+    if snapshot.acls:
+        rules = [rule.encode("utf-8", "surrogateescape") for rule in snapshot.acls]
+        await store.run(keys.acl_create(rules))
+    for field, raw in snapshot.users.items():
+        mechanism, _, name = decode_group(field).partition(":")
+        credential = credentials.decode(raw.encode())
+        if credential is not None:
+            rows = [(mechanism, raw.encode(), credential.shape)]
+            call_user = keys.user_alter(rows, user=name, condition="")
+            check((await store.run(call_user)).error, f"user {name}")
+    for topic_id in snapshot.deleted_topics:
+        await _note_deleted(store, keys, topic_id)
+
+
+async def _note_deleted(store: AsyncStore, keys: Keys, topic_id: str) -> None:
+    """Store the id of a deleted topic, so that brokers delete its objects."""
+    call = keys.topic_create(
+        keys.logs(topic_id, range(0)),
+        topic=topic_id,
+        definition=b"{}",
+        topic_id=topic_id,
+        format="batch",
+        mode="dense",
+        bits=0,
+    )
+    await store.run(call)
+    await store.run(
+        keys.topic_delete_definition(topic=topic_id, expected=b"{}", remote_id=topic_id)
+    )
+
+
+async def _share_group(
+    store: AsyncStore,
+    keys: Keys,
+    name: str,
+    rows: Sequence[ShareRow],
+    offset_of: Callable[[str, int, int], int],
+) -> ErrorCode:
+    """Create the group without members, and move it to `offset_of` its start offsets."""
+    await store.run(keys.group_register(group=name))
+    topics = sorted({(topic, topic_id) for topic, _, _, topic_id in rows})
+    reply = await store.run(keys.group(name).share_alter_topics(topics, creates=1, is_registered=1))
+    if reply.error:
+        return ErrorCode(reply.error)
+    replies = await store.run_many(
+        keys.partition(topic, number, topic_id).share_reset(
+            group=name, offset=offset_of(topic, number, start)
+        )
+        for topic, number, start, topic_id in rows
+    )
+    return next((ErrorCode(each.error) for each in replies if each.error), ErrorCode.NONE)

@@ -12,10 +12,9 @@ from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.remote_log.recovery import snapshot
-from korvet.remote_log.recovery.report import Loss, Report
+from korvet.remote_log.recovery.report import Loss, Report, RestoreRefused
 from korvet.remote_log.recovery.restore import Restore, load_snapshot
 from korvet.remote_log.recovery.snapshot import Snapshot, SnapshotStore, TopicState
-from korvet.remote_log.recovery.tables import RestoreRefused
 from korvet.remote_log.recovery.task import SnapshotTask
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.security.credentials import Mechanism, encode, from_password
