@@ -122,7 +122,7 @@ REVIEWED = {
         base/metrics/topic_traffic.py:_rows broker/background/compaction.py:_without_copies
         broker/background/scheduled_delivery.py:_called
         broker/background/scheduled_delivery.py:_due broker/background/tasks.py:_unfinished
-        config/dynamic.py:_parsed config/dynamic.py:_rows fetch/replica_log.py:_logged
+        config/dynamic.py:_parsed config/dynamic.py:_rows fetch/sessions.py:_logged
         fetch/sessions.py:_channels
         groups/lag_survey.py:_counted groups/lag_survey.py:_counted_before
         log/leader_epochs.py:_accepting log/leader_epochs.py:_lost log/leader_epochs.py:_seen

@@ -24,7 +24,6 @@ OTHERS = {
 SMALL = """
     base/metrics/topic_traffic broker/ops/readiness broker/telemetry cli/bench
     cli/brokers cli/serve_from console/pages/transactions console/thread embedded_redis/defaults
-    fetch/replica_log scripts/argument_check
     spark/entry_points/pyspark_korvet testing/bench/rows testing/fixtures
 """
 """Modules below 100 lines with one importer that were there before the rule."""

@@ -33,7 +33,7 @@ from korvet.broker.repeated_request import (
 )
 from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
-from korvet.fetch.record_age import max_timestamp_of
+from korvet.fetch.record_format import max_timestamp_of
 from korvet.fetch.sessions import CLOSE, OPEN, epoch_after, partitions_of
 from korvet.log.range_reads import Range, RangeReads, is_catch_up
 from korvet.log.read_result import ReadRequest

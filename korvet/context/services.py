@@ -1,9 +1,9 @@
 """The services of one broker process, and how they are joined."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.auto_create import TopicAutoCreator
@@ -15,12 +15,9 @@ from korvet.config.durability import strictest
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.context.hooks import ApiRow, Interceptor, Tracing
 from korvet.context.tiered_storage import TieredStorage
-from korvet.fetch.partition_reader import PartitionReader
-from korvet.fetch.replica_log import ReplicaLog
-from korvet.fetch.response_memory import ResponseMemory
-from korvet.fetch.sessions import FetchSessions
+from korvet.fetch.partition_reader import PartitionReader, ResponseMemory
+from korvet.fetch.sessions import FetchSessions, ReplicaLog
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.lag_survey import LagSurvey
 from korvet.groups.offset_commit import Row
@@ -50,6 +47,34 @@ from korvet.topics.table import TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.hanging import HangingTransactions
+
+
+class Interceptor(Protocol):
+    """Answers requests in place of their handlers: fault injection for tests."""
+
+    def __bool__(self) -> bool:
+        """Return whether any request is to be intercepted."""
+
+    def response(self, api: Any, request: Any) -> Awaitable[Any] | None:
+        """Return the response to a request of `api`, or None to let its handler run."""
+
+
+class Tracing(Protocol):
+    """Calls handlers in spans."""
+
+    def handle(self, row: Any, request: Any, context: Any) -> Awaitable[Any]:
+        """Call the handler of the API and return its response to await."""
+
+
+class ApiRow(Protocol):
+    """Fields of an API table row that ApiVersions uses."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
 
 
 @dataclass(eq=False, repr=False)

@@ -15,7 +15,6 @@ import msgspec
 from korvet.base import logfmt
 from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
-from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.stream_reads import StreamReads
 from korvet.log.entry import Entry
@@ -35,12 +34,27 @@ from korvet.wire.messages.fetch import (
 )
 from korvet.wire.records import BadBatch, Buffer
 
+MAX_BYTES = 512 << 20
+"""Bytes of the process's responses above which one is limited to MIN_RESPONSE_BYTES."""
+MIN_RESPONSE_BYTES = 1 << 20
 READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
 """The first version of Fetch that names topics by their ids."""
 GROWTH = ("topic_id", "start", "bytes")
 Encoded: TypeAlias = tuple[ErrorCode, list[Buffer]]
 logger = logfmt.get("fetch.partition_reader")
+
+
+class ResponseMemory:
+    """The bytes of responses that are being read, or that clients have not received yet."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @property
+    def available(self) -> int:
+        """Bytes the next response may have."""
+        return max(MAX_BYTES - self.bytes, MIN_RESPONSE_BYTES)
 
 
 class FetchParams(msgspec.Struct, frozen=True):

@@ -1,17 +1,21 @@
-"""Encode the entries of a partition in the message format of a Fetch version."""
+"""Encode the entries of a partition in the message format of a Fetch version; read their age."""
 
+import struct
 from collections.abc import Sequence
+from itertools import islice
 
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of, records_in
 from korvet.log.read_result import ReadResult
 from korvet.topics.table import Topic
 from korvet.wire import compression, message_sets
-from korvet.wire.records import Buffer
+from korvet.wire.records import MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, Buffer
 
 BATCHES_SINCE = 4
 """The first version with record batches; those below have message sets."""
 ZSTD_SINCE = 10
+_INT64 = struct.Struct(">q")
+_HEAD_BYTES = MAX_TIMESTAMP_AT + _INT64.size
 
 
 def encode_records(
@@ -59,3 +63,15 @@ def _message_set(
         rows = rows[: len(rows) // 2]
         built = message_sets.build(rows, magic=magic, codec=codec)
     return memoryview(built)[:limit]
+
+
+def max_timestamp_of(parts: Sequence[Buffer]) -> int:
+    """Return the max timestamp of the first batch in ms; -1 if it has none.
+
+    A message set of a client below Fetch version 4 has none either.
+    """
+    head = b"".join(memoryview(part)[:_HEAD_BYTES] for part in islice(parts, 3))
+    if len(head) < _HEAD_BYTES or head[MAGIC_AT] != MAGIC:
+        return -1
+    timestamp: int = _INT64.unpack_from(head, MAX_TIMESTAMP_AT)[0]
+    return timestamp

@@ -12,6 +12,7 @@ Rules
   error. So is one whose log has changed by a message, and each of a small session.
 - A message may be lost, and none says that the log start moved: other partitions are due in turn.
 - Partitions are read in the order of `due`. Those with records move to its end.
+- A client that claims to be a replica gets the answers of a consumer; `ReplicaLog` logs it.
 """
 
 import secrets
@@ -24,6 +25,7 @@ from uuid import UUID
 
 import msgspec
 
+from korvet.base import logfmt
 from korvet.base.bounded import ByteBounded
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics.families import Counter
@@ -42,6 +44,9 @@ PARTITION_BYTES = 1000
 SMALL = 100
 """Partitions of a session that are all read for each request."""
 MIN_TURNS_PER_S = 25
+MAX_LOGGED = 1000
+"""Max pairs of host and replica id that are logged."""
+log = logfmt.get("fetch.replica_log")
 
 PartitionKey: TypeAlias = tuple[str | UUID, int]
 """A topic's name or id, and a partition."""
@@ -324,3 +329,23 @@ class FetchSessions:
     def _close(self, session: FetchSession) -> None:
         self._sessions.pop(session.id)
         session.close()
+
+
+class ReplicaLog:
+    """Logs each pair of host and replica id once, of clients that claim to be replicas."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, int]] = set()
+
+    def note(self, replica_id: int, host: str, client_id: str | None) -> None:
+        """Log a request with a replica id."""
+        key = (host, replica_id)
+        if key in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(key)
+        log.info(
+            "replica id ignored: replicas are answered like consumers",
+            client=host,
+            client_id=client_id,
+            replica_id=replica_id,
+        )

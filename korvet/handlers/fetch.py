@@ -49,7 +49,7 @@ from korvet.fetch.partition_reader import (
     FetchParams,
     PartitionFetch,
 )
-from korvet.fetch.record_age import max_timestamp_of
+from korvet.fetch.record_format import max_timestamp_of
 from korvet.fetch.sessions import (
     FetchedPartition,
     FetchedRows,

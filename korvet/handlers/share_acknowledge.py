@@ -22,7 +22,7 @@ from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.fetch.sessions import CLOSE, OPEN, SessionError
 from korvet.security.acl import Operation, ResourceType
-from korvet.share.targets import Targets
+from korvet.share.sessions import Targets
 from korvet.wire.messages.share_acknowledge import (
     PartitionData,
     ShareAcknowledgeRequest,

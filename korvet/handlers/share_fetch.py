@@ -43,8 +43,7 @@ from korvet.security.acl import Operation, ResourceType
 from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
 from korvet.share.service import Acknowledger
-from korvet.share.sessions import SharePartitionId, ShareSession
-from korvet.share.targets import Targets
+from korvet.share.sessions import SharePartitionId, ShareSession, Targets
 from korvet.topics.table import Topic
 from korvet.wire.messages.share_fetch import (
     AcquiredRecords,

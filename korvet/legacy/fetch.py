@@ -13,7 +13,7 @@ Behaviour
 from time import time as now
 
 from korvet.base.errors import ErrorCode
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.read_result import ReadRequest

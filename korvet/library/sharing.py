@@ -27,7 +27,7 @@ from typing import Any, Literal
 from korvet.base import logfmt
 from korvet.base.bounded import chunks
 from korvet.base.errors import TOPIC_GONE, ErrorCode
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.library.consuming import ConsumeCalls
 from korvet.library.following import PartitionId, Reading, Track
@@ -41,10 +41,15 @@ from korvet.log.position import EARLIEST
 from korvet.log.read_result import ReadResult
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import ShareAcknowledgeReply, ShareAcquireReply
-from korvet.share.acquire_values import AcquireServices, Budget, ReadPosition, ShareFetchParams
+from korvet.share.acquire_values import (
+    AcquireServices,
+    Budget,
+    ReadPosition,
+    ShareFetchParams,
+    entries_with,
+)
 from korvet.share.dead_letters import RETRY_S, CopyFailed, DeadLetters
 from korvet.share.partition_acquire import TRIES, PartitionAcquire
-from korvet.share.ranges import entries_with
 from korvet.share.service import Acknowledge
 from korvet.store.errors import StoreError
 from korvet.store.redis_py import result_of

@@ -25,6 +25,7 @@ from korvet.scripts.append_call import count_of, newest_of, whole_batch
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
+from korvet.wire.records import MAX_TIMESTAMP_AT
 
 LARGE = 16 * 1024
 """Bytes of a batch from which on a read from Redis costs little more than one from the cache."""
@@ -35,8 +36,6 @@ MAX_READ = 20_000
 MAX_MAPS = 1000
 """Logs with ids that are not natural whose maps are kept: 40 KB each, and seldom more."""
 _INT64 = struct.Struct(">q")
-_NEWEST_AT = 35
-"""Where a batch has its max timestamp."""
 logger = logfmt.get("log.reader")
 ReadKey = tuple[str, int, int]
 OVERHEAD = 512
@@ -355,7 +354,7 @@ class ReadCache:
 def _entry_of(batch: memoryview, after: int) -> Entry:
     """Return the entry of a stored batch at its offset; `after` is the offset after it."""
     (base,) = _INT64.unpack_from(batch, 0)
-    return _entry(base, after - base, bytes(batch), _INT64.unpack_from(batch, _NEWEST_AT)[0])
+    return _entry(base, after - base, bytes(batch), _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0])
 
 
 def _entry(base: int, count: int, batch: bytes, newest: int) -> Entry:

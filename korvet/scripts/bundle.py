@@ -19,7 +19,7 @@ Rules
   lacks and which comes with other rules on keys. A library's lines `-- Write.` become one as well.
 - The first line has the script's name and version, for the slow log and `SCRIPT SHOW`; a new
   version always changes the sha1. The second line checks the arguments against the header
-  (`korvet/scripts/argument_check.py`).
+  (`korvet/scripts/contract.py`).
 """
 
 import hashlib
@@ -32,8 +32,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from korvet.scripts import argument_check
-from korvet.scripts.contract import Contract, parse_contract
+from korvet.scripts.contract import Contract, argument_check, parse_contract
 
 _REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
 _LIBRARY = re.compile(r"^lib(\.[a-z][a-z0-9_]*)+$")
@@ -215,7 +214,7 @@ class _Builder:
         self._full = "always" if contract.full else ""
         self._follow(script, [name])
         self._drop_unused(script)
-        lines = [f"-- korvet {name} v{contract.version}", argument_check.line(contract)]
+        lines = [f"-- korvet {name} v{contract.version}", argument_check(contract)]
         parts: list[tuple[int, int, str]] = []
         self._add_modules(lines, parts, script)
         self._append(lines, parts, script, _path(name))
@@ -228,7 +227,7 @@ class _Builder:
             source = self._read(name, [])
             code = blank_comments(source)
             self._follow(code, [name])
-            checks = argument_check.line(parse_contract(source, name))
+            checks = argument_check(parse_contract(source, name))
             scripts[name] = re.sub(r"\n\n+", "\n", f"{before}\n{checks}\n{code}\n")
         every = "".join(scripts.values())
         self._drop_unused(every)

@@ -1,4 +1,4 @@
-"""A partition's state of one producer, parsed from its row (lua/lib/producer_state.lua)."""
+"""A partition's state of one producer (lua/lib/producer_state.lua), and for how long it is kept."""
 
 import re
 from typing import NamedTuple, Self
@@ -7,6 +7,19 @@ WRAP = 2**31
 """Sequence numbers wrap to 0 here."""
 ENDED = -2
 """In place of the first offset: a marker has ended the producer's newest transaction here."""
+KEEP_MS = 366 * 86_400_000
+"""Milliseconds for which a silent writer and its tasks' appends are kept."""
+KEEP_JOB_MS = 7 * 86_400_000
+"""Milliseconds for which the tasks of a finished job are kept: Spark may retry a task."""
+IDS_FROM = 1 << 52
+"""The first producer id of writers that may return; Lua counts exactly up to 2^53."""
+JOB_IDS_FROM = 1 << 51
+"""The first producer id of one-time jobs.
+
+From this id on, a partition never takes a producer's later batch first (log.append).
+"""
+CLASSES = (JOB_IDS_FROM, KEEP_JOB_MS, IDS_FROM, KEEP_MS)
+"""`classes` of log.expire_producers: tasks of jobs, and last those of writers that may return."""
 _ROW = re.compile(rb"(-?\d+):(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
 
 

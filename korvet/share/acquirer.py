@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from korvet.base.bounded import ByteBounded
 from korvet.base.errors import TOPIC_GONE, ErrorCode
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.log.reader import LogReader
 from korvet.share.acquire_values import (
     Acquired,

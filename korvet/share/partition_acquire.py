@@ -16,8 +16,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from korvet.base.errors import ErrorCode
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.fetch.record_format import encode_records
-from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.lag import find_offset
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
@@ -30,11 +30,9 @@ from korvet.share.acquire_values import (
     AcquireServices,
     Available,
     Budget,
+    Range,
     ReadPosition,
     ShareFetchParams,
-)
-from korvet.share.ranges import (
-    Range,
     cut_runs,
     drop_above,
     entries_with,

@@ -15,14 +15,13 @@ from korvet.admin.auto_create import TopicAutoCreator
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.config.dynamic import ConfigTable
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.log.reader import LogReader
 from korvet.produce.service import ProduceService
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
-from korvet.share.sessions import SharePartitionId, ShareSession, ShareSessions
-from korvet.share.targets import Targets
+from korvet.share.sessions import SharePartitionId, ShareSession, ShareSessions, Targets
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node

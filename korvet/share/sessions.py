@@ -7,6 +7,8 @@ Rules
   Redis, and expire. A client whose session is unknown opens another.
 - Epochs: 0 opens a session and replaces one of the same member, whose records it keeps; -1 closes
   it; any other is the one after the last request's.
+
+`Targets` has the topics that a request names by id: resolved, and checked for READ.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from korvet.base.errors import ErrorCode
 from korvet.fetch.sessions import CLOSE, OPEN, SessionError, epoch_after
 from korvet.security.session import Session
 from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
 
 MAX_PARTITIONS = 20_000
 """Max partitions of a session, some 3 MB: a client may name topics that do not exist."""
@@ -144,3 +147,30 @@ class ShareSessions:
         owned = self._owners.get(id(session.owner), [])
         if session in owned:
             owned.remove(session)
+
+
+class Targets:
+    """Resolves the topic ids of one request. `may_read`: whether its client may read a topic."""
+
+    def __init__(self, topics: TopicTable, may_read: Callable[[str], bool]) -> None:
+        self._topics = topics
+        self._may_read = may_read
+        self._known: dict[UUID, Topic | ErrorCode] = {}
+
+    async def find(self, topic_id: UUID, partition: int) -> Topic | ErrorCode:
+        """Return the topic of a partition, or why the client cannot use the partition."""
+        found = self._known.get(topic_id)
+        if found is None:
+            found = self._known[topic_id] = await self._resolve(topic_id)
+        if isinstance(found, Topic) and not 0 <= partition < found.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return found
+
+    async def _resolve(self, topic_id: UUID) -> Topic | ErrorCode:
+        topic = await self._topics.get_id(topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if not self._may_read(topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        # A range of byte positions is no range of records: clients would count each byte as one.
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if topic.is_bytes else topic

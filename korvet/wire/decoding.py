@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from korvet.wire.codegen import Source, span
-from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
 from korvet.wire.primitives import (
     AS_JAVA,
@@ -26,6 +25,7 @@ from korvet.wire.primitives import (
     MAX_STRING_BYTES,
     UUIDS,
     Fault,
+    MalformedRequest,
     skip_tags,
     unpackers,
     uvarint_tail,

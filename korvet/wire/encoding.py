@@ -13,9 +13,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from korvet.wire.codegen import Source, span
-from korvet.wire.errors import NotEncodable
 from korvet.wire.layout import Layout, Slot
-from korvet.wire.primitives import UVARINT, Fault, packers
+from korvet.wire.primitives import UVARINT, Fault, NotEncodable, packers
 
 FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
 

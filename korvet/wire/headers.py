@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from korvet.wire.errors import MalformedRequest
-from korvet.wire.primitives import AS_JAVA, Buffer, Fault, skip_tags, uvarint_tail
+from korvet.wire.primitives import AS_JAVA, Buffer, Fault, MalformedRequest, skip_tags, uvarint_tail
 
 API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7

@@ -1,4 +1,4 @@
-"""The types of message annotations, and helpers that generated codecs call.
+"""The types of message annotations, helpers that generated codecs call, and their errors.
 
 Rules
 1. A fixed-size type is one `struct` code; every other type is a length followed by bytes or items.
@@ -7,6 +7,9 @@ length + 1. In both, the smallest value (-1, or 0) is null.
 3. No function allocates by an announced length before that many bytes are known to be there.
 4. A message has at most MAX_ELEMENTS elements, list items and tagged fields together: the smallest
 take a byte or two on the wire, and a hundred bytes of memory or as many nanoseconds.
+5. MalformedRequest and UnsupportedVersion are the peer's fault: answer if the protocol has an
+answer, otherwise close. NotEncodable is Korvet's: a handler built a value that its version cannot
+carry.
 """
 
 import codecs
@@ -15,6 +18,19 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
+
+
+class MalformedRequest(ValueError):
+    """The bytes do not match their API and version; the message begins with the field."""
+
+
+class UnsupportedVersion(ValueError):
+    """The message does not exist in this version."""
+
+
+class NotEncodable(ValueError):
+    """A value does not fit its field in this version: a bug in Korvet."""
+
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -21,13 +21,14 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from korvet.base.buffers import work_buffer
-from korvet.wire.header_counts import claimed_headers, read_varint
 from korvet.wire.records import (
     MAX_DECODED_RECORDS,
     MAX_HEADERS_PER_BATCH,
     BadBatch,
     Buffer,
+    claimed_headers,
     invalid,
+    read_varint,
     too_many_headers,
     too_many_records,
 )

@@ -11,14 +11,13 @@ Rules
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from korvet.base.errors import ErrorCode
 from korvet.base.late_import import aiokafka
 from korvet.wire import compression
-from korvet.wire.header_counts import claimed_headers
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = list[tuple[str, bytes | None]]
@@ -273,3 +272,49 @@ def inflate(
         raise error_of(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+
+
+def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
+    """Return the header count of each record from `at` on that is longer than `longest` bytes.
+
+    It is read before any object is made of a record: a header of two bytes becomes a hundred in
+    memory, and a compressed batch may have millions. Stops at bytes that are no record.
+    """
+    end = len(plain)
+    try:
+        while at < end:
+            low = plain[at]
+            if low & 1:
+                return  # below 0
+            # Nearly all are shorter than 8 KB: decoded without a call.
+            if low < 0x80:
+                length, at = low >> 1, at + 1
+            elif (high := plain[at + 1]) < 0x80:
+                length, at = (low & 0x7F | high << 7) >> 1, at + 2
+            else:
+                length, at = read_varint(plain, at)
+            if length > longest:
+                position = at + 1  # after the attributes: timestamp delta, offset delta
+                for _ in range(2):
+                    position = read_varint(plain, position)[1]
+                for _ in ("key", "value"):
+                    size, position = read_varint(plain, position)
+                    position += max(size, 0)
+                yield read_varint(plain, position)[0]
+            at += length
+    except IndexError:
+        return
+
+
+def read_varint(data: bytes | memoryview, at: int, width: int = 10) -> tuple[int, int]:
+    """Return the zigzag varint of at most `width` bytes, and the next position.
+
+    Raises IndexError if it does not end.
+    """
+    number = 0
+    for n in range(width):
+        byte = data[at + n]
+        number |= (byte & 0x7F) << 7 * n
+        if byte < 0x80:
+            return number >> 1 ^ -(number & 1), at + n + 1
+    raise IndexError

@@ -24,11 +24,13 @@ from typing import Any, Self, TypeVar
 from korvet.base.errors import ErrorCode
 from korvet.wire.decoding import build_decoder
 from korvet.wire.encoding import build_encoder
-from korvet.wire.errors import MalformedRequest, NotEncodable, UnsupportedVersion
 from korvet.wire.layout import Field, Layout, Message, MessageInfo, layout
 from korvet.wire.primitives import (
     ZERO_UUID,
     Buffer,
+    MalformedRequest,
+    NotEncodable,
+    UnsupportedVersion,
     batch_parts,
     batches,
     f64,

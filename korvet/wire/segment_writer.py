@@ -6,11 +6,11 @@ import msgspec
 
 from korvet.wire import records
 from korvet.wire.records import BatchHeader, Buffer, crc_function
-from korvet.wire.segment_index import IndexRow
 from korvet.wire.segments import (
     CHUNK_BYTES,
     AbortedRow,
     CorruptSegment,
+    IndexRow,
     SegmentHeader,
     footer_of,
 )

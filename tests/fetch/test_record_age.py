@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.fetch.record_age import max_timestamp_of
+from korvet.fetch.record_format import max_timestamp_of
 from korvet.wire import batch_builder
 
 NOW = 1_700_000_000_123

@@ -2,7 +2,7 @@
 
 from korvet.base.errors import ErrorCode
 from korvet.scripts.keys import Keys
-from korvet.scripts.writer import CLASSES, IDS_FROM, JOB_IDS_FROM
+from korvet.scripts.producer_state import CLASSES, IDS_FROM, JOB_IDS_FROM
 from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 

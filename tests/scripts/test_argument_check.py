@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 import redis
 
-from korvet.scripts import argument_check, bundle
-from korvet.scripts.contract import Row
+from korvet.scripts import bundle
+from korvet.scripts.contract import CHECKS_ITSELF, Row
 from tests.support.redis_servers import TestServer
 
 
@@ -31,7 +31,7 @@ def wrong_calls(name: str) -> Iterator[tuple[list[str], list[str], str]]:
     if repeated[1] != 1 and args:
         yield keys, args[:-1], takes
     for at, row in enumerate(contract.args):
-        if row.type == "int" and not row.repeated and name != argument_check.CHECKS_ITSELF:
+        if row.type == "int" and not row.repeated and name != CHECKS_ITSELF:
             for garbage in ("", "x", "1.5", "nan", "inf", "1e9", "0x10", " 1", "1-"):
                 wrong = [*args[:at], garbage, *args[at + 1 :]]
                 yield keys, wrong, f"{name}: ARGV[{at + 1}], {row.name}, is no integer"

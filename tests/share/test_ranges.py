@@ -5,7 +5,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.read_result import ReadResult
-from korvet.share.ranges import entries_with, ranges_of
+from korvet.share.acquire_values import entries_with, ranges_of
 from korvet.share.service import typed_ranges
 from korvet.topics.table import Topic
 from korvet.wire import control_records

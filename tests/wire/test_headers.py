@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.wire.errors import MalformedRequest
 from korvet.wire.headers import (
     RequestHeader,
     decode_request_header,
@@ -13,6 +12,7 @@ from korvet.wire.headers import (
     request_header_version,
     response_header_version,
 )
+from korvet.wire.primitives import MalformedRequest
 from tests.support.wire_client import decode_response_header, encode_request_header
 from tests.wire.values import CLASSES
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from korvet.base.errors import ErrorCode
 from korvet.wire import batch_builder, compression, records
-from korvet.wire.header_counts import claimed_headers
-from korvet.wire.records import BadBatch, Record
+from korvet.wire.records import BadBatch, Record, claimed_headers
 from tests.support.wire_client import batches_in
 
 blobs = st.none() | st.binary(max_size=40)

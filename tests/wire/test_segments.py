@@ -10,9 +10,8 @@ import pytest
 
 from korvet.wire import batch_builder, batch_runs, control_records, segments
 from korvet.wire.records import read_header
-from korvet.wire.segment_index import IndexRow
 from korvet.wire.segment_writer import SegmentWriter
-from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader
+from korvet.wire.segments import AbortedRow, CorruptSegment, IndexRow, SegmentHeader
 
 HEADER = SegmentHeader(
     id="abc",

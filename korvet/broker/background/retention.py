@@ -21,7 +21,7 @@ from korvet.log.foreign_entries import adopt
 from korvet.log.tables import fills, is_of_partition
 from korvet.log.unchanged import pace
 from korvet.scripts.call import Call, Reply
-from korvet.scripts.writer import CLASSES
+from korvet.scripts.producer_state import CLASSES
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.node import Node
 from korvet.topics.table import Topic

@@ -20,7 +20,7 @@ from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.network.request_decoder import PRODUCE, known_api_fields, wrong_length
 from korvet.config.values import Settings
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.security.quotas import Quotas
 from korvet.store.async_store import AsyncStore
 from korvet.wire.records import Buffer

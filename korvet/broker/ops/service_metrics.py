@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from korvet.base.metrics import Family, Metrics, Sample
 from korvet.config.values import Settings
-from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.partition_reader import ResponseMemory
 from korvet.fetch.sessions import FetchSessions
 from korvet.log.read_cache import ReadCache
 from korvet.remote_log.memory import MemoryBudget

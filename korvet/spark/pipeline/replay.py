@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import functions as f
 
-from korvet.scripts import writer
+from korvet.scripts.producer_state import KEEP_MS
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 from korvet.spark.pipeline.commit_metadata import Span
@@ -80,7 +80,9 @@ def replay(
         plan = msgspec.json.encode(ReplayPlan(state.archived, tasks, target.partitions))
         found = metadata.store.run(
             metadata.keys.writer_pin_plan(
-                writer=metadata.keys.writer(f"job-{name}"), plan=plan, keep_ms=writer.KEEP_MS
+                writer=metadata.keys.writer(f"job-{name}"),
+                plan=plan,
+                keep_ms=KEEP_MS,
             )
         )
     if found.committed >= 0:

@@ -3,7 +3,7 @@
 import logging
 from hashlib import blake2b
 
-from korvet.scripts import writer
+from korvet.scripts import producer_state
 from korvet.scripts.calls.namespace import WriterClaimProducerIdReply
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
@@ -16,8 +16,8 @@ EPOCHS = 1 << 15
 class ProducerClaim:
     """A task's producer id and epoch; `done` if the epoch is already committed.
 
-    Partitions remember a retryable writer's sequence numbers for writer.KEEP_MS, so that it can be
-    resumed days after a crash. The id is derived from writer and task: it stays the same even if a
+    Partitions remember a retryable writer's sequence numbers for KEEP_MS, so that it can be resumed
+    days after a crash. The id is derived from writer and task: it stays the same even if a
     failover of Redis lost it.
     """
 
@@ -32,9 +32,9 @@ class ProducerClaim:
         retryable: bool = True,
     ) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
-        ids_from, keep_ms = writer.IDS_FROM, writer.KEEP_MS
+        ids_from, keep_ms = producer_state.IDS_FROM, producer_state.KEEP_MS
         if not retryable:
-            ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
+            ids_from, keep_ms = producer_state.JOB_IDS_FROM, producer_state.KEEP_JOB_MS
 
         def claim(producer_id: int) -> WriterClaimProducerIdReply:
             return store.run(
@@ -49,7 +49,7 @@ class ProducerClaim:
         found = claim(-1)
         if found.producer_id < 0 and found.committed < epoch:
             digest = blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest()
-            found = claim(ids_from + int.from_bytes(digest) % writer.JOB_IDS_FROM)
+            found = claim(ids_from + int.from_bytes(digest) % producer_state.JOB_IDS_FROM)
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch

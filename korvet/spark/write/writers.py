@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 
 from korvet.config.durability import Durability, strictest
-from korvet.scripts import writer
+from korvet.scripts import producer_state
 from korvet.spark.errors import InvalidDataFrame, NotEnoughReplicas, NotRepeatable
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import WriteOptions
@@ -222,7 +222,7 @@ def commit_epoch(
 
     Raises DataLoss if Redis lost records that tasks appended.
     """
-    keep_ms = writer.KEEP_MS if retryable else writer.KEEP_JOB_MS
+    keep_ms = producer_state.KEEP_MS if retryable else producer_state.KEEP_JOB_MS
     written = [each for each in messages if isinstance(each, TaskCommit)]
     found = {(each.writer_id, each.epoch) for each in written}
     if found:
@@ -272,7 +272,7 @@ def _job_writer_id(metadata: MetadataClient, write_id: str, topic: str) -> str:
     """
     named = topic.encode()
     pin = metadata.keys.writer_pin_plan(
-        writer=metadata.keys.writer(f"topic/{write_id}"), plan=named, keep_ms=writer.KEEP_MS
+        writer=metadata.keys.writer(f"topic/{write_id}"), plan=named, keep_ms=producer_state.KEEP_MS
     )
     first = metadata.store.run(pin).plan == named
     return f"job-{write_id}" if first else f"topic-{topic}/{write_id}"

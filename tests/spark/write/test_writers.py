@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_strin
 from redis.exceptions import ReadOnlyError
 
 from korvet.embedded_redis.server import RedisServer
-from korvet.scripts import writer as scripts
+from korvet.scripts import producer_state as scripts
 from korvet.spark.errors import (
     DataLoss,
     InvalidDataFrame,
