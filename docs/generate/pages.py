@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands.render,
     "options": settings.options,
+    "first settings": settings.first,
     "settings": settings.settings,
     "topic configs": settings.topic_configs,
     "group configs": settings.group_configs,
