@@ -1,10 +1,16 @@
-"""Check that bytes which are no request end only their connection, with one log line."""
+"""Check that bytes which are no request, and damaged requests, end only their connection.
+
+A connection that is closed has one log line.
+"""
 
 import socket
+from contextlib import ExitStack
 from random import Random
 
 import pytest
 
+from korvet import apis
+from korvet.apis import Api
 from korvet.base.errors import ErrorCode
 from korvet.wire.messages.api_versions import ApiVersionsResponse
 from korvet.wire.messages.metadata import MetadataRequest
@@ -22,6 +28,7 @@ from tests.support.raw_client import (
     to_fetch,
     until,
 )
+from tests.wire.values import a_message
 
 LIMIT = 104857600
 WRONG_LENGTH = "1 to 104857600 are accepted (socket.request.max.bytes)"
@@ -250,3 +257,51 @@ def test_the_memory_of_half_frames_is_freed_with_their_connections(broker: Broke
             head = (50 << 20).to_bytes(4, "big") + bytes.fromhex("0000 0009 00000001 ffff")
             peer.socket.sendall(head + bytes(4 << 20))
     assert until(lambda: resident(broker.pid) - before < 16 << 20)
+
+
+ROUNDS = 12
+NONE = MetadataRequest(topics=[])
+WILD = (
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\0\0\0\0",
+    b"\x80\0",
+    b"\xff" * 9,
+    b"\0",
+    b"\x7f",
+)
+
+
+def damaged(content: bytes, random: Random) -> bytes:
+    """Return the content with 1 to 3 random changes after API and version."""
+    found = bytearray(content)
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(4, len(found) + 1)
+        how = random.randrange(4)
+        if how == 0:
+            wild = random.choice(WILD)
+            found[at : at + len(wild)] = wild
+        elif how == 1:
+            del found[at : at + random.randrange(1, 8)]
+        elif how == 2:
+            found[at:at] = random.randbytes(random.randrange(1, 8))
+        elif at < len(found):
+            found[at] ^= 1 << random.randrange(8)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("row", apis.TABLE, ids=lambda row: row.name)
+def test_no_damaged_request_harms_the_broker(broker: Broker, row: Api) -> None:
+    random = Random(f"fuzz {row.name}")
+    before = resident(broker.pid)
+    with ExitStack() as peers:
+        other = peers.enter_context(Peer(broker.address))
+        for version in range(row.versions[0], row.versions[1] + 1):
+            for turn in range(ROUNDS):
+                body = a_message(row.request, version, random, mild=turn % 2 == 0)
+                content = request(row.name, version, body)
+                peer = peers.enter_context(Peer(broker.address))
+                peer.send(damaged(content, random) if turn else content)
+            assert other.ask("Metadata", 9, NONE, "other").topics == []
+    assert resident(broker.pid) - before < 64 << 20
+    assert "request handler failed" not in broker.log

@@ -1,11 +1,19 @@
-"""Check Metadata, DescribeCluster, DescribeTopicPartitions and DescribeQuorum."""
+"""Check the cluster id, addresses of listeners, and the APIs that return brokers and topics.
 
+These are Metadata, DescribeCluster, DescribeTopicPartitions and DescribeQuorum.
+"""
+
+import logging
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.base.errors import ErrorCode as E
+from korvet.broker.server import _join, connected
+from korvet.cluster.registration import Endpoint, LiveBroker
+from korvet.config.broker_config import load
 from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -14,9 +22,11 @@ from korvet.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.schema import ZERO_UUID
 from tests.support.connected_broker import Broker
+from tests.support.redis_servers import TestServer
 
 TOPIC_OPERATIONS, CLUSTER_OPERATIONS = (
     3576,
@@ -296,3 +306,91 @@ async def test_the_controller_is_the_only_voter_of_the_quorum(broker: Broker, ve
     assert [row.replica_id for row in metadata.current_voters] == [7]
     assert [row.replica_id for row in metadata.observers] == [8]
     assert other.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+BROKERS = [
+    LiveBroker(7, (Endpoint("PLAINTEXT", "in7", 1), Endpoint("OUTSIDE", "out7", 2))),
+    LiveBroker(8, (Endpoint("PLAINTEXT", "in8", 1),)),
+    LiveBroker(9, (Endpoint("OUTSIDE", "out9", 2), Endpoint("PLAINTEXT", "in9", 1))),
+]
+SEEN = {
+    "PLAINTEXT": {7: ("in7", 1), 8: ("in8", 1), 9: ("in9", 1)},
+    "OUTSIDE": {7: ("out7", 2), 9: ("out9", 2)},
+}
+
+
+@pytest.fixture
+async def listening(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Return a broker that sees two others, of which one lacks its second listener."""
+    await broker.create("t", 6)
+    registration = broker.services.registration
+    registration.me, registration.brokers, registration.controller = BROKERS[0], BROKERS, 8
+
+    async def reach(host: str, port: int) -> bool:
+        return True
+
+    monkeypatch.setattr(broker.services.coordinators, "_is_reachable", reach)
+    return broker
+
+
+def seen(rows: list[Any], id_: str) -> dict[int, tuple[str, int]]:
+    return {getattr(row, id_): (row.host, row.port) for row in rows}
+
+
+@pytest.mark.parametrize(("listener", "controller"), [("PLAINTEXT", 8), ("OUTSIDE", 7)])
+async def test_a_client_gets_the_addresses_of_its_listener(
+    listening: Broker, listener: str, controller: int
+) -> None:
+    metadata = await listening.ask(MetadataRequest(topics=None), listener=listener)
+    assert seen(metadata.brokers, "node_id") == SEEN[listener]
+    leaders = {row.leader_id for row in metadata.topics[0].partitions}
+    assert (metadata.controller_id, leaders) == (controller, set(SEEN[listener]))
+    cluster = await listening.ask(
+        DescribeClusterRequest(include_cluster_authorized_operations=False), listener=listener
+    )
+    assert seen(cluster.brokers, "broker_id") == SEEN[listener]
+    assert cluster.controller_id == controller
+    keys = [f"group-{number}" for number in range(30)]
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=keys)
+    found = await listening.ask(request, listener=listener)
+    assert seen(found.coordinators, "node_id") == SEEN[listener]
+    assert {row.error_code for row in found.coordinators} == {ErrorCode.NONE}
+
+
+async def test_the_quorum_lists_all_listeners_of_the_controller(listening: Broker) -> None:
+    listening.services.registration.controller = 9
+    quorum = await listening.ask(DescribeQuorumRequest(topics=[]))
+    (node,) = quorum.nodes
+    assert [(row.name, row.host, row.port) for row in node.listeners] == [
+        ("OUTSIDE", "out9", 2),
+        ("PLAINTEXT", "in9", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        ([], []),
+        (["cluster.id=first"], []),
+        (
+            ["cluster.id=second"],
+            [{"id": "first", "given": "second"}],
+        ),
+    ],
+)
+async def test_a_broker_with_another_cluster_id_logs_a_warning(
+    valkey_server: TestServer,
+    caplog: pytest.LogCaptureFixture,
+    sets: list[str],
+    said: list[dict[str, str]],
+) -> None:
+    with valkey_server.client() as client:
+        client.flushall()
+    options = {"redis": valkey_server.url, "listen": "127.0.0.1:0"}
+    async with connected(load(options, sets=["cluster.id=first"], environ={})) as node:
+        await _join(node, [Endpoint("PLAINTEXT", "h", 1)])
+    with caplog.at_level(logging.WARNING, "korvet"):
+        async with connected(load(options, sets=sets, environ={})) as node:
+            await _join(node, [Endpoint("PLAINTEXT", "h", 1)])
+            assert node.registration.cluster_id == "first"
+    assert [vars(row)["fields"] for row in caplog.records] == said

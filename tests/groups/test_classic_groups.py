@@ -1,16 +1,19 @@
-"""Check the error codes of the APIs of classic groups, in Kafka's order of checks."""
+"""Check the error codes of the APIs of classic groups, in order, and what their clients encode."""
 
 import asyncio
+import struct
 import uuid
 from typing import Any
 
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.admin.config_edits import Change, ConfigResourceType, Edit
 from korvet.base.errors import ErrorCode
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.cluster.coordinators import Coordinators
 from korvet.groups import coordinator
+from korvet.groups.assignment import assigned_partitions
 from korvet.groups.registry import scan_fields
 from korvet.log.compacted_copy import Superseded
 from korvet.scripts.call import Call
@@ -593,3 +596,32 @@ async def test_a_compaction_pass_ends_when_another_broker_has_the_lease(broker: 
     one._renewed_at = -1000.0
     with pytest.raises(Superseded):
         await one.rest_and_hold(0)
+
+
+PLACES = [("orders", [0, 7]), ("none", []), ("ünï", [1])]
+GOOD = ConsumerProtocolMemberAssignment(0, PLACES, b"more").encode()
+
+
+def test_an_assignment_lists_its_partitions() -> None:
+    assert assigned_partitions(GOOD) == [("orders", 0), ("orders", 7), ("ünï", 1)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"tasks",
+        struct.pack(">hi", 0, 2_000_000_000),
+        struct.pack(">hih", 0, 1, -5),
+        struct.pack(">hih1si", 0, 1, 1, b"t", -1),
+        struct.pack(">hih1si", 0, 1, 1, b"t", 2_000_000_000),
+        struct.pack(">hih2si", 0, 1, 2, b"\xff\xff", 0),
+    ],
+)
+def test_a_malformed_assignment_lists_no_partitions(bad: bytes) -> None:
+    assert assigned_partitions(bad) == []
+
+
+def test_a_truncated_assignment_lists_no_partitions() -> None:
+    end = len(GOOD) - len(b"more") - 4
+    assert all(assigned_partitions(GOOD[:at]) == [] for at in range(end))

@@ -1,8 +1,13 @@
-"""Check names of certificates; the expected texts are those of Java's X500Principal."""
+"""Check names of certificates, and the principals that rules make of them.
+
+The expected texts are those of Java's X500Principal, and the results those of Kafka 4.3.
+"""
 
 import pytest
 
-from korvet.security.certificate import alternative_names, name_text, subject_of
+from korvet.config.setting import ConfigError
+from korvet.security.certificate import PrincipalMapping, alternative_names, name_text, subject_of
+from korvet.security.session import ANONYMOUS, Principal
 from tests.support.certificates import Authority
 
 NAMES = [
@@ -75,3 +80,48 @@ def test_subject_and_alternative_names_are_read_from_a_certificate() -> None:
     assert len(alternative_names(certificate)) == 3
     assert b"\x82\x01a" in alternative_names(certificate)
     assert alternative_names(Authority.make().der) == set()
+
+
+USERS = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/"
+MAPPED = [
+    (USERS, "CN=srv,OU=ServiceUsers,O=X", "srv"),
+    (USERS, "CN=srv,OU=Other", None),
+    (USERS + ",RULE:^CN=(.*?),OU=(.*?)$/$1@$2/L,DEFAULT", "CN=Duke,OU=Java", "duke@java"),
+    (USERS + ", RULE:^CN=(.*?),OU=(.*?)$/$1@$2/U , DEFAULT", "CN=Duke,OU=Java", "DUKE@JAVA"),
+    (USERS + "L,DEFAULT", "CN=Duke,O=Y", "CN=Duke,O=Y"),
+    ("DEFAULT", "CN=Duke,O=Y", "CN=Duke,O=Y"),
+    ("RULE:(.*)/x$1y/", "CN=a", "xCN=ayxy"),
+    ("RULE:CN=(.*)/$1/L", "CN=ABC", "abc"),
+    ("RULE:CN=(.*)/$1/L,", "CN=ABC", "abc"),
+    ("RULE:CN=(.*)/$2-$1/", "CN=ABC", "$2-ABC"),
+    (r"RULE:CN=(.*)/a\/b-$1/", "CN=ABC", "a/b-ABC"),
+    (r"RULE:CN=(.*)/\$1/", "CN=ABC", "$1"),
+    ("RULE:CN=(?<n>.*)/${n}/", "CN=ABC", "ABC"),
+    (r"RULE:CN=a\\,b/ok/", r"CN=a\,b", "ok"),
+    (r"RULE:CN=(\w+)/$1/", "CN=Jürgen", None),
+]
+
+
+@pytest.mark.parametrize(("rules", "name", "mapped"), MAPPED)
+def test_a_name_is_mapped_as_by_kafka(rules: str, name: str, mapped: str | None) -> None:
+    assert PrincipalMapping(rules).apply(name) == mapped
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["RULE:CN=(.*)/$1", "RULE:a/b/X", "RULE:a/b/LU", "RULE:CN=(/$1/", "x", "DEFAULT,x"],
+)
+def test_an_invalid_rule_is_refused(rules: str) -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
+        PrincipalMapping(rules)
+
+
+def test_a_principal_is_written_as_type_and_name() -> None:
+    assert Principal.parse("User:CN=a:b") == Principal("User", "CN=a:b")
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
+
+
+@pytest.mark.parametrize("text", ["", "alice", "User:", ":alice"])
+def test_a_principal_without_type_or_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="TYPE:NAME"):
+        Principal.parse(text)

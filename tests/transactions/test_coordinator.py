@@ -1,4 +1,7 @@
-"""Check the end of transactions: each due one is checked, whatever fails before it."""
+"""Check the end of transactions, InitProducerId with unknown ids, and ListTransactions.
+
+Each due transaction is checked, whatever fails before it.
+"""
 
 from dataclasses import replace
 from time import monotonic
@@ -6,6 +9,7 @@ from time import monotonic
 import pytest
 
 from korvet.base.errors import ErrorCode
+from korvet.base.errors import ErrorCode as E
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.store.errors import ScriptFailed
 from korvet.topics.table import TopicTable
@@ -13,6 +17,8 @@ from korvet.transactions.coordinator import MIN_CHECK_INTERVAL_MS, TransactionCo
 from korvet.transactions.members import partition_member
 from korvet.wire import batch_builder
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from korvet.wire.messages.init_producer_id import InitProducerIdRequest
+from korvet.wire.messages.list_transactions import ListTransactionsRequest
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.connected_broker import Broker
 
@@ -212,3 +218,79 @@ async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: B
     assert await produce(1) == ErrorCode.TRANSACTION_ABORTABLE
     assert await produce(1) == ErrorCode.NONE
     assert await ended_elsewhere(True) == 0
+
+
+async def init(
+    broker: Broker, transactional_id: str | None, producer_id: int, epoch: int
+) -> tuple[E, int, int]:
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    answer = await broker.ask(request)
+    return E(answer.error_code), answer.producer_id, answer.producer_epoch
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+@pytest.mark.parametrize("who", [(-1, -2), (-1, 0), (-2, -1), (5, -1)])
+async def test_an_id_without_an_epoch_is_no_producer(
+    broker: Broker, transactional_id: str | None, who: tuple[int, int]
+) -> None:
+    assert await init(broker, transactional_id, *who) == (E.INVALID_REQUEST, -1, -1)
+
+
+@pytest.mark.parametrize("who", [(-2, -2), (-2, 0), (5, -2)])
+async def test_only_minus_one_is_none(broker: Broker, who: tuple[int, int]) -> None:
+    error, _, epoch = await init(broker, None, *who)
+    assert (error, epoch) == (E.NONE, 0)
+    error, producer_id, epoch = await init(broker, "x", *who)
+    assert (error, epoch) == (E.NONE, 0)  # the id is unused: a fresh one
+    assert await init(broker, "x", *who) == (E.PRODUCER_FENCED, -1, -1)
+    assert await init(broker, "x", producer_id, -2) == (E.PRODUCER_FENCED, -1, -1)
+    assert await init(broker, "x", -1, -1) == (E.NONE, producer_id, 1)
+
+
+LONG = "a" * 200 + "!"
+IDS = ["orders-1", "orders-2", "app:0_1 ü", LONG]
+
+
+async def listed(broker: Broker, pattern: str | None) -> tuple[int, list[str]]:
+    """Return the response's error, and its ids."""
+    request = ListTransactionsRequest(
+        state_filters=[],
+        producer_id_filters=[],
+        duration_filter=-1,
+        transactional_id_pattern=pattern,
+    )
+    answer = await broker.ask(request)
+    return answer.error_code, sorted(row.transactional_id for row in answer.transaction_states)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        (None, IDS),
+        ("", IDS),
+        (".*", IDS),
+        ("orders", []),
+        ("orders-[^1]", ["orders-2"]),
+        (r"app:\d_\d .", ["app:0_1 ü"]),
+        ("(a+)+", []),
+        ("((a|a)*)*!", [LONG]),
+    ],
+)
+async def test_a_pattern_lists_the_ids_it_matches_whole(
+    broker: Broker, pattern: str | None, wanted: list[str]
+) -> None:
+    for name in IDS:
+        await broker.services.transactions.init(
+            name, timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+    assert await listed(broker, pattern) == (0, sorted(wanted))
+
+
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", r"(a)\1", "a**"])
+async def test_what_is_no_pattern_of_re2_is_refused(broker: Broker, pattern: str) -> None:
+    assert await listed(broker, pattern) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])

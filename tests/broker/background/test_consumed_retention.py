@@ -1,14 +1,25 @@
-"""Check retention.consumed: records that all groups have committed leave Redis, or the log."""
+"""Check retention, and retention.consumed: what groups have committed leaves the log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from korvet.base.metrics import Metrics
+from korvet.broker.background.retention import Retention
+from korvet.broker.background.runner import Leases
 from korvet.broker.background.tasks import BackgroundTasks
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.groups.consumed import list_held
-from korvet.topics.table import Topic
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.values import Record
+from korvet.scripts.keys import Keys
+from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
+from korvet.topics.table import Topic, TopicTable
 from tests.remote_log.recovery.test_restore import commit, node
 from tests.remote_log.test_tiered_log import Tier
 from tests.support.redis_servers import TestServer
@@ -159,3 +170,17 @@ async def test_a_group_holds_no_records_that_have_left_redis(tier: Tier) -> None
 async def test_a_config_without_effect_is_refused(tier: Tier, configs: Any) -> None:
     with pytest.raises(AssertionError, match=r"retention\.consumed"):
         await tier.broker.create("t", 1, **configs)
+
+
+async def test_expired_records_are_removed_and_counted(valkey_server: TestServer) -> None:
+    keys, settings, metrics = Keys("retention-alone"), Settings({}), Metrics()
+    async with await AsyncStore.connect(valkey_server.url, client_name="test") as store:
+        log = AsyncKorvet(store=store, namespace=keys.namespace)
+        await log.create_topic("t", partitions=1, configs={"retention.ms": "1"})
+        await log.produce("t", [Record(b"a"), Record(b"b")])
+        await anyio.sleep(0.01)
+        topics = TopicTable(store, keys, TopicConfigs(settings))
+        leases = Leases(store, keys, node_id=1)
+        await Retention(Node(store, keys, topics, lambda: settings, metrics), leases).retain_all()
+        assert await store.command("XLEN", keys.partition("t", 0).stream) == 0
+    assert metrics.expired_records.values[()] == 2

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from korvet.broker import dispatch
 from korvet.broker.connection import Connection
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.ordered_connection import AT_WORK
+from korvet.broker.network.receive_buffer import ReceiveBuffer
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.security.session import Session
@@ -403,3 +405,20 @@ async def test_a_fetch_promises_no_more_than_its_partitions_can_give(
         settings=load({}, environ={}).settings, fetch_sessions=no_session
     )
     assert dispatch._promise(asked, services, Session("h")) == promised
+
+
+def receive(buffer: ReceiveBuffer, data: bytes) -> None:
+    memory = buffer.buffer()
+    memory[: len(data)] = data
+
+
+def test_event_loops_of_one_process_do_not_share_the_scratch_buffer() -> None:
+    here = ReceiveBuffer(1000, 1000, 0)
+    first, second = b"\0\0\0\4\0\x12aa", b"\0\0\0\4\0\x12bb"
+    receive(here, first)
+    with ThreadPoolExecutor(1) as other_thread:
+        other = other_thread.submit(ReceiveBuffer, 1000, 1000, 0).result()
+        receive(other, second)
+    here.took(len(first))
+    other.took(len(second))
+    assert (bytes(here.next()), bytes(other.next())) == (first[4:], second[4:])
