@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from korvet.cli import COMMANDS, load
-from korvet.cli.help_text import summary
+from korvet.cli.options import summary
 
 
 def render() -> str:

@@ -20,7 +20,6 @@ from typer.core import TyperCommand
 
 from korvet.cli import options, serve
 from korvet.cli.errors import complain, sentence
-from korvet.cli.help_text import EXIT_CODES, Group
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -73,7 +72,7 @@ def load(name: str) -> Any:
     return typer.main.get_command(single)
 
 
-class Program(Group):
+class Program(options.Group):
     """The program, which imports the module of the command that is run."""
 
     def __init__(self, **options: Any) -> None:
@@ -90,7 +89,7 @@ class Program(Group):
 app = typer.Typer(
     name="korvet",
     cls=Program,
-    epilog=EXIT_CODES,
+    epilog=options.EXIT_CODES,
     help="A Kafka-protocol broker that keeps its log in Redis Streams. Without a command it serves "
     "clients. Global options are accepted before or after a command.",
     add_completion=True,

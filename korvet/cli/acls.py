@@ -7,8 +7,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import over_brokers, table_output
-from korvet.cli.help_text import group
-from korvet.cli.kafka_requests import Via, command
+from korvet.cli.kafka_requests import Via
 from korvet.cli.redis_target import store
 from korvet.scripts.keys import Keys
 from korvet.security.acl import (
@@ -23,7 +22,7 @@ from korvet.security.acl import (
     refusal_of,
 )
 
-app = group()
+app = o.group()
 
 _Principals = Annotated[
     list[str] | None,
@@ -49,7 +48,7 @@ _Deny = Annotated[bool, typer.Option("--deny", help="Deny; a denial has priority
 _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List the rules."""
     if via.has_brokers:
@@ -83,7 +82,7 @@ def _of_rules(change: Callable[[Via, list[Rule]], None]) -> Callable[..., None]:
     return of_options
 
 
-@command(app, "add")
+@o.command(app, "add")
 @_of_rules
 def add(via: Via, rules: list[Rule]) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
@@ -96,7 +95,7 @@ def add(via: Via, rules: list[Rule]) -> None:
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
-@command(app, "delete")
+@o.command(app, "delete")
 @_of_rules
 def delete(via: Via, rules: list[Rule]) -> None:
     """Delete the rules that `add` makes of the same options."""

@@ -5,13 +5,12 @@ import msgspec
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.config_changes import add_broker_commands
-from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.cluster.registration import TTL_MS, LiveBroker
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
-app = group()
+app = o.group()
 add_broker_commands(app)
 
 _CONTROLLER = b":controller"

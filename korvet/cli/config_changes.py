@@ -9,7 +9,7 @@ from korvet.admin.config_edits import DELETE, SET, ConfigResourceType
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import Requests, Via, command
+from korvet.cli.kafka_requests import Requests, Via
 from korvet.config.setting import Source
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.incremental_alter_configs import (
@@ -88,7 +88,7 @@ class Resource(NamedTuple):
 def add_topic_commands(app: typer.Typer) -> None:
     """Add `alter` to the commands of topics."""
 
-    @command(app, "alter")
+    @o.command(app, "alter")
     def alter(
         name: o.TopicName, via: Via, config: o.TopicConfigs = None, delete: _Deleted = None
     ) -> None:
@@ -102,7 +102,7 @@ def add_topic_commands(app: typer.Typer) -> None:
 def add_group_commands(app: typer.Typer) -> None:
     """Add `configs` and `alter` to the commands of groups."""
 
-    @command(app, "configs")
+    @o.command(app, "configs")
     def configs(
         name: o.GroupName,
         via: Via,
@@ -113,7 +113,7 @@ def add_group_commands(app: typer.Typer) -> None:
         """List the configs that are set for a group."""
         Resource(ConfigResourceType.GROUP, name).list(via, all_, json, header)
 
-    @command(app, "alter")
+    @o.command(app, "alter")
     def alter(
         name: o.GroupName, via: Via, config: _Configs = None, delete: _Deleted = None
     ) -> None:
@@ -128,7 +128,7 @@ def add_group_commands(app: typer.Typer) -> None:
 def add_broker_commands(app: typer.Typer) -> None:
     """Add `configs` and `alter` to the commands of brokers."""
 
-    @command(app, "configs")
+    @o.command(app, "configs")
     def configs(
         via: Via,
         broker: _Broker = None,
@@ -139,7 +139,7 @@ def add_broker_commands(app: typer.Typer) -> None:
         """List the settings that were changed for all brokers, or for one."""
         _brokers(broker).list(via, all_, json, header)
 
-    @command(app, "alter")
+    @o.command(app, "alter")
     def alter(
         via: Via, config: _Configs = None, delete: _Deleted = None, broker: _Broker = None
     ) -> None:

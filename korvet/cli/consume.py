@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from korvet.base.errors import ErrorCode
-from korvet.cli import avro_records, completion, record_template
+from korvet.cli import avro_records, record_template
 from korvet.cli import options as o
 from korvet.cli.avro_records import AvroReader
 from korvet.cli.broker_log import BrokerLog, Log, on_any_log
-from korvet.cli.kafka_requests import Via, with_brokers
+from korvet.cli.kafka_requests import Via
 from korvet.cli.record_reader import Reader
 from korvet.cli.table_output import progress
-from korvet.cli.topic_positions import position
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
 from korvet.library.values import KorvetError, LostRecords, StoredRecord
@@ -26,7 +25,6 @@ _RECHECK_S = 0.2
 _LEVELS = ("read_uncommitted", "read_committed")
 
 
-@with_brokers
 def consume(
     name: o.TopicName,
     via: Via,
@@ -64,7 +62,7 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            autocompletion=completion.groups,
+            autocompletion=o.complete_groups,
             help="Begin at this group's offsets and commit what was printed.",
         ),
     ] = None,
@@ -87,8 +85,8 @@ def consume(
     """
     avro = avro_records.reader(via.target, registry, key_schema, schema)
     write = _writer(format_, avro)
-    start = None if from_ is None else position("--from", from_)
-    stop = None if to is None else position("--to", to)
+    start = None if from_ is None else o.position("--from", from_)
+    stop = None if to is None else o.position("--to", to)
     if isolation not in _LEVELS:
         raise typer.BadParameter(
             f"--isolation-level must be {' or '.join(_LEVELS)}, not {isolation!r}"

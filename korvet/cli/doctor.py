@@ -10,7 +10,7 @@ import typer
 
 from korvet.broker.ops.checks import examine
 from korvet.cli import options as o
-from korvet.cli import passwords, table_output
+from korvet.cli import table_output
 from korvet.cli.admin_client import on_log
 from korvet.cli.redis_target import store
 from korvet.cli.topic_changes import repair_spent
@@ -122,9 +122,9 @@ def redis_acl(
     """
     password = None
     if password_stdin:
-        password = passwords.from_stdin()
+        password = o.password_on_stdin()
     elif apply:
-        password = passwords.ask()
+        password = o.ask_password()
     if not apply:
         rule = rules(target.namespace, password, waitaof=False)
         table_output.line(" ".join(["ACL", "SETUSER", user, *rule]))

@@ -10,7 +10,6 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.config.broker_config import StartError
 from korvet.scripts import inlined
@@ -18,7 +17,7 @@ from korvet.scripts.call import Arg
 from korvet.store.errors import StoreError
 from korvet.store.sync_store import SyncStore
 
-app = group()
+app = o.group()
 
 
 @o.command(app, "load")

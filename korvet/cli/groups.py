@@ -6,16 +6,14 @@ from typing import Annotated
 
 import typer
 
-from korvet.cli import completion, group_view, over_brokers, table_output
+from korvet.cli import group_view, over_brokers, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.config_changes import add_group_commands
-from korvet.cli.help_text import group
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, command, leaders
+from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, leaders
 from korvet.cli.live import show
-from korvet.cli.topic_positions import To, Topics, check_group_name, parse_positions
 from korvet.config.broker_config import StartError
 from korvet.log.position import Position
 from korvet.wire.messages.offset_delete import (
@@ -24,18 +22,18 @@ from korvet.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 
-app = group()
+app = o.group()
 add_group_commands(app)
 
 _Topic = Annotated[
     str,
     typer.Option(
-        "--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=completion.topics
+        "--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=o.complete_topics
     ),
 ]
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List groups with type, state and members."""
 
@@ -50,7 +48,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     table_output.listing(columns, found, as_json=json, header=header)
 
 
-@command(app, "describe")
+@o.command(app, "describe")
 def describe(
     name: o.GroupName,
     via: Via,
@@ -71,15 +69,19 @@ def describe(
         printed(lambda log: group_view.read(log, name), partial(on_log, target=via.target))
 
 
-@command(app, "create")
+@o.command(app, "create")
 def create(
-    name: o.GroupName, topic: Topics, via: Via, to: To = "latest", header: o.Header = True
+    name: o.GroupName,
+    topic: o.TopicPositions,
+    via: Via,
+    to: o.To = "latest",
+    header: o.Header = True,
 ) -> None:
     """Create a group at a position in topics.
 
     It becomes a Redis group of the topics' streams too.
     """
-    wanted = parse_positions(topic, to)
+    wanted = o.parse_positions(topic, to)
 
     async def run(log: Log, is_known: bool) -> list[table_output.Row]:
         if is_known:
@@ -91,16 +93,16 @@ def create(
     table_output.table(("topic", "partition", "offset"), _on_group(run, via, name), header=header)
 
 
-@command(app, "reset")
+@o.command(app, "reset")
 def reset(
-    name: o.GroupName, topic: Topics, via: Via, to: To = None, header: o.Header = True
+    name: o.GroupName, topic: o.TopicPositions, via: Via, to: o.To = None, header: o.Header = True
 ) -> None:
     """Move a group to a position in topics.
 
     The group exists and has no members.
     """
-    wanted = parse_positions(topic, to)
-    check_group_name(name)
+    wanted = o.parse_positions(topic, to)
+    o.check_group_name(name)
 
     async def run(log: Log, is_known: bool) -> list[table_output.Row]:
         if not is_known:
@@ -128,7 +130,7 @@ def _on_group(
     return via.run(by_brokers) if via.has_brokers else on_log(here, via.target)
 
 
-@command(app, "delete")
+@o.command(app, "delete")
 def delete(names: o.GroupNames, via: Via) -> None:
     """Delete groups that have no members.
 
@@ -143,7 +145,7 @@ def delete(names: o.GroupNames, via: Via) -> None:
     on_any_log(run, via)
 
 
-@command(app, "delete-offsets")
+@o.command(app, "delete-offsets")
 def delete_offsets(
     name: o.GroupName, topic: _Topic, via: Via, partition: o.Partitions = None
 ) -> None:
@@ -169,7 +171,7 @@ def delete_offsets(
 
 async def _reset(log: Log, name: str, positions: dict[str, Position]) -> list[table_output.Row]:
     """Commit the offsets at those positions, in all topics or in none."""
-    check_group_name(name)
+    o.check_group_name(name)
     topics = {topic: await log.topic(topic) for topic in positions}
     offsets = {
         (topic, number): await log.find_offset(topic, number, positions[topic])

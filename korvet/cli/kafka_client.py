@@ -36,7 +36,7 @@ from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.wire.schema import MalformedRequest, Message, decode, encode, response_of
 
 CLIENT_ID = "korvet-cli"
-BROKERS_VARIABLE, PASSWORD_VARIABLE = "KORVET_BROKERS", "KORVET_PASSWORD"
+PASSWORD_VARIABLE = "KORVET_PASSWORD"
 TIMEOUT_S = 30.0
 MAX_RESPONSE = 256 << 20
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

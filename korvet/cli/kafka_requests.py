@@ -8,20 +8,15 @@ Rules
 """
 
 import asyncio
-import functools
-import inspect
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
-
-import typer
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from korvet.base.errors import ErrorCode
-from korvet.cli import options as o
 from korvet.cli import redis_target
-from korvet.cli.kafka_client import BROKERS_VARIABLE, CLIENT_ID, ClientSettings, KafkaClient, check
-from korvet.cli.target import Target
+from korvet.cli.kafka_client import CLIENT_ID, ClientSettings, KafkaClient, check
+from korvet.cli.target import BROKERS_VARIABLE, Target
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.log.accept_server import accept_by
@@ -40,25 +35,6 @@ _NOT_READY = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-Brokers = Annotated[
-    str | None,
-    typer.Option(
-        "--brokers",
-        metavar="HOST:PORT",
-        help=f"Kafka brokers to ask, also Apache Kafka's (or {BROKERS_VARIABLE}), in place of the "
-        "Redis.",
-        show_default=False,
-    ),
-]
-ClientConfig = Annotated[
-    str | None,
-    typer.Option(
-        "--client-config",
-        metavar="FILE",
-        help="With --brokers: librdkafka's settings, NAME=VALUE in lines, for TLS and SASL.",
-        show_default=False,
-    ),
-]
 
 
 class Requests(Protocol):
@@ -182,33 +158,3 @@ async def _in_this_process(
     async with connected(config, client=CLIENT_ID, accept_server=accept) as services:
         await services.dynamic_config.refresh()
         return await work(ThisProcess(services))
-
-
-def with_brokers(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that has the options of brokers in place of the parameter `via`."""
-    own = dict(inspect.signature(function, eval_str=True).parameters)
-    del own["via"]
-    added = {"target": Target, "brokers": Brokers, "client_config": ClientConfig}
-
-    @functools.wraps(function)
-    def run(target: Target, brokers: str | None, client_config: str | None, **given: Any) -> None:
-        function(via=Via(target, brokers, client_config), **given)
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [each.replace(kind=keyword) for each in own.values()]
-    parameters += [
-        inspect.Parameter(each, keyword, annotation=annotation, default=None)
-        for each, annotation in added.items()
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
-
-
-def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose parameter `via` is where its requests go."""
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        o.command(app, name)(with_brokers(function))
-        return function
-
-    return register

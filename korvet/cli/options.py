@@ -1,18 +1,89 @@
-"""Options that several commands share."""
+"""What commands share: apps with subcommands, options, and the values of options.
+
+The options are read before the command's module runs: nothing heavy is imported here.
+"""
 
 import copy
 import functools
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from korvet.cli import completion
+from korvet.cli.target import BROKERS_VARIABLE, target_of
 from korvet.cli.target import Target as Target
-from korvet.cli.target import target_of
 from korvet.config.broker_config import OPTIONS, checked_namespace
 from korvet.config.setting import StartError
+from korvet.log.position import BadPosition, Position, parse_position
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a check found a problem, 2 failed (one sentence on stderr says why), "
+    "130 ended by Ctrl-C."
+)
+
+
+class Group(TyperGroup):
+    """A command with subcommands, whose summaries are wrapped and not cut."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the name and the first sentence of each command."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, summary(each.help)) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def summary(help_text: str | None) -> str:
+    """Return the first paragraph of a command's help, on one line."""
+    return " ".join((help_text or "").split("\n\n")[0].split())
+
+
+def group() -> typer.Typer:
+    """Make the app of a command with subcommands."""
+    return typer.Typer(cls=Group, rich_markup_mode=None)
+
+
+# Names for shell completion, from a Redis that runs already.
+
+
+def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics whose names begin with `incomplete`."""
+    return [name for name in _known(context, "topics") if name.startswith(incomplete)]
+
+
+def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups whose ids begin with `incomplete`."""
+    from korvet.scripts.call import decode_group
+
+    found = map(decode_group, _known(context, "groups"))
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _known(context: typer.Context, table: str) -> list[str]:
+    """Return the names in a table; none if there is no answer, which a shell cannot show."""
+    from korvet.cli.redis_target import running
+    from korvet.scripts.keys import Keys
+    from korvet.store.sync_store import SyncStore
+
+    try:
+        target = target_of(context.params, context.find_root().params)
+        url = running(target)
+        if url is None:
+            return []
+        keys = Keys(target.namespace)
+        with SyncStore.connect(url) as store:
+            names = store.command("HKEYS", keys.topics() if table == "topics" else keys.groups())
+    except Exception:
+        return []
+    return sorted(name.decode() for name in names if name[:1] != b":")
+
+
+# Options.
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
@@ -58,18 +129,18 @@ Watch = Annotated[
     typer.Option("--watch", metavar="SECONDS", help="Print it again at this interval.", min=0.1),
 ]
 TopicName = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topics)
 ]
 TopicNames = Annotated[
     list[str],
-    typer.Argument(metavar="TOPIC...", help="The topics' names.", autocompletion=completion.topics),
+    typer.Argument(metavar="TOPIC...", help="The topics' names.", autocompletion=complete_topics),
 ]
 GroupName = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=completion.groups)
+    str, typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=complete_groups)
 ]
 GroupNames = Annotated[
     list[str],
-    typer.Argument(metavar="GROUP...", help="The groups' ids.", autocompletion=completion.groups),
+    typer.Argument(metavar="GROUP...", help="The groups' ids.", autocompletion=complete_groups),
 ]
 TopicConfigs = Annotated[
     list[str] | None,
@@ -78,6 +149,17 @@ TopicConfigs = Annotated[
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
 )
+TopicPositions = Annotated[
+    list[str],
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[=POSITION]",
+        autocompletion=complete_topics,
+        help="A topic, and its position if it differs from --to. Repeat.",
+    ),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=POSITIONS)]
 
 
 def text(option: str, metavar: str) -> typer.models.OptionInfo:
@@ -98,14 +180,37 @@ GLOBAL: dict[str, Any] = {
     "log_level": LogLevel,
     "log_format": LogFormat,
 }
+OF_BROKERS: dict[str, Any] = {
+    "brokers": Annotated[
+        str | None,
+        typer.Option(
+            "--brokers",
+            metavar="HOST:PORT",
+            help=f"Kafka brokers to ask, also Apache Kafka's (or {BROKERS_VARIABLE}), in place of "
+            "the Redis.",
+            show_default=False,
+        ),
+    ],
+    "client_config": Annotated[
+        str | None,
+        typer.Option(
+            "--client-config",
+            metavar="FILE",
+            help="With --brokers: librdkafka's settings, NAME=VALUE in lines, for TLS and SASL.",
+            show_default=False,
+        ),
+    ],
+}
+"""Options of commands whose requests go to brokers or to the Redis."""
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command with the global options; the function gets them as one `target`.
 
     They are accepted before or after the command; an option of the command with the same name has
-    priority after it. Without a parameter `target` they have no effect and are not in the help. A
-    function with a parameter `context` reads them there: it is registered as it is.
+    priority after it. A parameter `via` has the options of brokers too. Without either they have
+    no effect and are not in the help. A function with a parameter `context` reads them there: it is
+    registered as it is.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -113,7 +218,9 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         if "context" in own:
             app.command(name)(function)
             return function
-        has_target = own.pop("target", None) is not None
+        via = own.pop("via", None)
+        has_target = own.pop("target", None) is not None or via is not None
+        options = {**(OF_BROKERS if via else {}), **GLOBAL}
         added = {
             each: inspect.Parameter(
                 each,
@@ -121,7 +228,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
                 default=None,
                 annotation=annotation if has_target else _hidden(annotation),
             )
-            for each, annotation in GLOBAL.items()
+            for each, annotation in options.items()
             if each not in own
         }
         context = inspect.Parameter(
@@ -136,7 +243,11 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         def run(*, context: typer.Context, **given: Any) -> None:
             values = {each: given.pop(each) for each in added}
             if has_target:
-                given["target"] = target_of(values, context.find_root().params)
+                target = target_of(values, context.find_root().params)
+                if via is not None:
+                    given["via"] = via.annotation(target, *(values[each] for each in OF_BROKERS))
+                else:
+                    given["target"] = target
             function(**given)
 
         parameters = [context, *kept.values(), *added.values()]
@@ -177,3 +288,70 @@ def chosen_partitions(topic: str, count: int, wanted: list[int] | None) -> list[
     if any(not 0 <= number < count for number in wanted or ()):
         raise StartError(f"{topic} has partitions 0 to {count - 1}.")
     return sorted(set(wanted)) if wanted else list(range(count))
+
+
+# Positions, and names.
+
+
+def position(option: str, text: str) -> Position:
+    """Parse the position of an option. Raises BadParameter."""
+    try:
+        return parse_position(text, datetime.now(UTC))
+    except BadPosition as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+
+
+def parse_positions(topics: list[str], to: str | None) -> dict[str, Position]:
+    """Parse each topic's position before anything is read or changed."""
+    now, found = datetime.now(UTC), {}
+    for text in topics:
+        name, _, own = text.partition("=")
+        position = own or to
+        if position is None:
+            raise StartError(
+                f"The position in {name!r} is missing: give --to POSITION or "
+                f"--topic {name}=POSITION."
+            )
+        try:
+            found[name] = parse_position(position, now)
+        except BadPosition as error:
+            raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
+    return found
+
+
+def check_group_name(name: str) -> None:
+    """Raise StartError if no group can have the name."""
+    if not name:
+        raise StartError("A group needs a name.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # Responses to clients hold group ids as UTF-8: one that is not breaks every listing.
+        raise StartError(f"A group's name is UTF-8, not {os.fsencode(name)!r}.") from None
+
+
+# Passwords: from stdin or a prompt, never from an argument.
+
+
+def read_password() -> str:
+    """Ask for a password on a terminal, else read the first line of stdin. Raises StartError."""
+    return ask_password() if sys.stdin.isatty() else password_on_stdin()
+
+
+def ask_password() -> str:
+    """Ask for a password, twice. Raises StartError."""
+    return _checked(str(typer.prompt("Password", hide_input=True, confirmation_prompt=True)))
+
+
+def password_on_stdin() -> str:
+    """Read the first line of stdin. Raises StartError."""
+    try:
+        return _checked(sys.stdin.buffer.readline().decode().rstrip("\r\n"))
+    except UnicodeDecodeError:
+        raise StartError("The password on stdin is not UTF-8.") from None
+
+
+def _checked(password: str) -> str:
+    if not password:
+        raise StartError("The password must not be empty: write it to stdin.")
+    return password

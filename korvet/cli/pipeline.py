@@ -14,7 +14,6 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import redis_target, table_output
 from korvet.cli.avro_records import RegistryUrl
-from korvet.cli.help_text import group
 from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.spark.option_text import parse_duration, parse_size
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from korvet.spark.pipeline.replay import ReplayResult
     from korvet.spark.pipeline.verify import PartitionComparison, Verdict
 
-app = group()
+app = o.group()
 
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")

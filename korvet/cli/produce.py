@@ -17,7 +17,7 @@ from korvet.cli import avro_records, record_template, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.broker_log import MAX_BATCH_BYTES, BrokerLog
-from korvet.cli.kafka_requests import Requests, Via, with_brokers
+from korvet.cli.kafka_requests import Requests, Via
 from korvet.cli.table_output import progress
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
@@ -29,7 +29,6 @@ _Append = Callable[[list[_Placed]], Awaitable[int]]
 _READ_BYTES = 1 << 18
 
 
-@with_brokers
 def produce(
     name: o.TopicName,
     via: Via,

@@ -11,10 +11,8 @@ from korvet.cli import options as o
 from korvet.cli import queue_replay, table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.config_changes import add_group_commands
-from korvet.cli.help_text import group
 from korvet.cli.live import show
 from korvet.cli.table_output import Rows, View
-from korvet.cli.topic_positions import To, check_group_name, parse_positions
 from korvet.config.setting import StartError
 from korvet.groups.description import SHARE, describe_modern
 from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition, list_partitions
@@ -95,7 +93,7 @@ def _delivered(part: SharePartition, run: Delivered) -> table_output.Row:
     return (*run_key, ends, run.member or None)
 
 
-app = group()
+app = o.group()
 add_group_commands(app)
 
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The share group's id.")]
@@ -144,7 +142,7 @@ def reset(
             "Default: all topics that the group has read.",
         ),
     ] = [],  # noqa: B006
-    to: To = None,
+    to: o.To = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show where the group would move; change nothing.")
     ] = False,
@@ -158,7 +156,7 @@ def reset(
     """
     if not topic and to is None:
         raise typer.BadParameter(f"give --to POSITION: {o.POSITIONS}")
-    wanted = parse_positions(topic or [_ALL], to)
+    wanted = o.parse_positions(topic or [_ALL], to)
     rows = on_log(lambda log: _reset(log, name, wanted, dry_run=dry_run), target)
     table_output.listing(_RESET, rows, as_json=json, header=header)
 
@@ -194,7 +192,7 @@ async def _reset(
 
     Return a row of each partition: its start offset, the new one, and the records from there on.
     """
-    check_group_name(name)
+    o.check_group_name(name)
     offsets = _offsets(log)
     topics = await _topics(log, offsets, name, positions)
     places = list_partitions(topics)

@@ -6,9 +6,8 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.help_text import group
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import Requests, Via, command
+from korvet.cli.kafka_requests import Requests, Via
 from korvet.security.quotas import CLIENT_ID, CONNECTIONS, ENTITY_TYPES, IP, OF_CLIENTS, USER
 from korvet.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -21,7 +20,7 @@ from korvet.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
 )
 
-app = group()
+app = o.group()
 
 DEFAULT = "(default)"
 _EXACT, _DEFAULT = 0, 1
@@ -47,7 +46,7 @@ _Quotas = Annotated[
 _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas.")]
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(
     via: Via,
     user: _User = None,
@@ -83,7 +82,7 @@ def list_(
     table_output.listing(columns, via.run(run), as_json=json, header=header)
 
 
-@command(app, "set")
+@o.command(app, "set")
 def set_(
     quotas: _Quotas,
     via: Via,
@@ -104,7 +103,7 @@ def set_(
     table_output.line(f"set {', '.join(op.key for op in ops)}")
 
 
-@command(app, "remove")
+@o.command(app, "remove")
 def remove(
     names: _Names,
     via: Via,

@@ -7,11 +7,10 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.help_text import group
 from korvet.config.broker_config import StartError
 from korvet.topics.table import Topic
 
-app = group()
+app = o.group()
 
 PER_CALL = 100
 """Max rows of one call."""

@@ -8,7 +8,6 @@ import typer
 from korvet import __version__
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.config.broker_config import StartError
 from korvet.scripts import bundle, inlined, lock
@@ -17,7 +16,7 @@ from korvet.scripts.contract import header_lines
 from korvet.scripts.export import contract_of
 from korvet.scripts.export import export as write
 
-app = group()
+app = o.group()
 
 _MODES = {True: "writes", False: "reads"}
 

@@ -12,7 +12,6 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
@@ -25,7 +24,7 @@ from korvet.wire.segments import CorruptSegment, footer_size, read_footer, read_
 
 OBJECT = re.compile(r"\d{20}-[0-9a-f]+\.segment")
 """The name of an object in a store: a copy may have any other name."""
-app = group()
+app = o.group()
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]

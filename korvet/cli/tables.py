@@ -11,7 +11,6 @@ from korvet.base.bounded import chunks
 from korvet.cli import options as o
 from korvet.cli import record_template, table_output
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.help_text import group
 from korvet.config.broker_config import StartError
 from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.session import check
@@ -21,7 +20,7 @@ from korvet.log.layouts import layout_of, records_in
 from korvet.log.read_result import ReadRequest
 from korvet.topics.table import Topic
 
-app = group()
+app = o.group()
 
 AT_ONCE = 100
 """Keys of one HMGET."""

@@ -9,6 +9,7 @@ from korvet.base import logfmt
 from korvet.config.broker_config import OPTIONS, Config, load
 from korvet.config.values import Settings
 
+BROKERS_VARIABLE = "KORVET_BROKERS"
 GLOBAL_NAMES = ("redis", "data_dir", "namespace", "config", "set_", "log_level", "log_format")
 """Parameters of the options that every command has."""
 

@@ -10,7 +10,6 @@ from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.broker_log import Log, on_any_log
 from korvet.cli.kafka_requests import Via
-from korvet.cli.topic_positions import position
 from korvet.config.setting import StartError
 from korvet.scripts.keys import Partition
 
@@ -45,7 +44,7 @@ def trim(
     In topics of layout `batch` readers start at the position, and the batch that reaches past it
     stays in Redis.
     """
-    wanted = position("--before", before)
+    wanted = o.position("--before", before)
 
     async def run(log: Log) -> list[table_output.Row]:
         count = (await log.topic(name)).partitions

@@ -13,14 +13,13 @@ from korvet.cli import over_brokers, table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.config_changes import add_topic_commands
-from korvet.cli.help_text import group
-from korvet.cli.kafka_requests import Via, command
+from korvet.cli.kafka_requests import Via
 from korvet.groups.consumed import list_held
 from korvet.library.values import KorvetError
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
-app = group()
+app = o.group()
 
 _PARTITION_COLUMNS: tuple[str, ...] = (
     "partition", "first", "next", "records", "bytes", "newest", "stream",
@@ -36,7 +35,7 @@ class _Created(Protocol):
     def offset_mode(self) -> str: ...
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List topics with layout, records and bytes. Brokers return no number of records."""
 
@@ -54,7 +53,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     table_output.listing(columns, found, as_json=json, header=header)
 
 
-@command(app, "create")
+@o.command(app, "create")
 def create(
     names: o.TopicNames,
     via: Via,
@@ -101,7 +100,7 @@ def create(
     on_any_log(run, via)
 
 
-@command(app, "describe")
+@o.command(app, "describe")
 def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """Print a topic's configs and partitions.
 
@@ -175,7 +174,7 @@ def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header
     table_output.table(of_part, parts, header=header)
 
 
-@command(app, "delete")
+@o.command(app, "delete")
 def delete(names: o.TopicNames, via: Via) -> None:
     """Delete topics.
 
@@ -193,6 +192,6 @@ def delete(names: o.TopicNames, via: Via) -> None:
 
 
 add_topic_commands(app)
-command(app, "add-partitions")(topic_changes.add_partitions)
-command(app, "trim")(topic_changes.trim)
+o.command(app, "add-partitions")(topic_changes.add_partitions)
+o.command(app, "trim")(topic_changes.trim)
 o.command(app, "repair")(topic_changes.repair)

@@ -8,9 +8,8 @@ import typer
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.help_text import group
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import TRANSACTION, Requests, Via, ask_coordinator, command, leaders
+from korvet.cli.kafka_requests import TRANSACTION, Requests, Via, ask_coordinator, leaders
 from korvet.config.setting import StartError
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -19,7 +18,7 @@ from korvet.wire.messages.list_transactions import ListTransactionsRequest
 from korvet.wire.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 from korvet.wire.structs import PartitionIndexes
 
-app = group()
+app = o.group()
 
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
@@ -27,7 +26,7 @@ _COLUMNS = ("transactional_id", "state", "producer_id")
 _HANGING = ("topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_append")
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List transactional ids with the state of their last transaction."""
 
@@ -38,7 +37,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     table_output.listing(_COLUMNS, via.run(run), as_json=json, header=header)
 
 
-@command(app, "describe")
+@o.command(app, "describe")
 def describe(name: _Id, via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """Print the state and the partitions of a transactional id."""
 
@@ -59,7 +58,7 @@ def describe(name: _Id, via: Via, json: o.Json = False, header: o.Header = True)
     table_output.listing(columns, [row], as_json=json, header=header)
 
 
-@command(app, "abort")
+@o.command(app, "abort")
 def abort(name: _Id, via: Via) -> None:
     """Abort the open transaction of a transactional id, and fence its producer.
 
@@ -83,7 +82,7 @@ def abort(name: _Id, via: Via) -> None:
     table_output.line(f"{name}: {done}; its producer is fenced")
 
 
-@command(app, "hanging")
+@o.command(app, "hanging")
 def hanging(
     topic: o.TopicName,
     via: Via,

@@ -7,10 +7,9 @@ import typer
 
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
-from korvet.cli import passwords, table_output
+from korvet.cli import table_output
 from korvet.cli.admin_client import on_log
-from korvet.cli.help_text import group
-from korvet.cli.kafka_requests import Via, command
+from korvet.cli.kafka_requests import Via
 from korvet.cli.over_brokers import BrokerUsers, Changes
 from korvet.config.setting import StartError
 from korvet.security.credentials import (
@@ -24,7 +23,7 @@ from korvet.security.credentials import (
 from korvet.security.users import ABSENT, PRESENT, Users
 
 T = TypeVar("T")
-app = group()
+app = o.group()
 
 _Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 _Mechanisms = Annotated[
@@ -40,13 +39,13 @@ _Iterations = Annotated[
 ]
 
 
-@command(app, "add")
+@o.command(app, "add")
 def add(
     name: _Name, via: Via, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
     """Add a user. The password is read from stdin or asked for."""
     wanted = _mechanisms(mechanism) or list(Mechanism)
-    changes = _hashed(name, passwords.read(), wanted, iterations)
+    changes = _hashed(name, o.read_password(), wanted, iterations)
     error = _on_users(lambda users: users.change(name, changes, ABSENT), via, create=True)
     if error is not ErrorCode.NONE:
         raise StartError(
@@ -54,7 +53,7 @@ def add(
         )
 
 
-@command(app, "passwd")
+@o.command(app, "passwd")
 def passwd(
     name: _Name, via: Via, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
@@ -63,14 +62,14 @@ def passwd(
     known = _on_users(lambda users: users.describe([name]), via)[name]
     if not known:
         raise _unknown(name)
-    changes = _hashed(name, passwords.read(), named or list(known), iterations)
+    changes = _hashed(name, o.read_password(), named or list(known), iterations)
     condition = "" if named else PRESENT
     error = _on_users(lambda users: users.change(name, changes, condition), via)
     if error is not ErrorCode.NONE:
         raise _unknown(name)
 
 
-@command(app, "list")
+@o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List users with their mechanisms. Salts and keys are not shown."""
     found = _on_users(lambda users: users.list(), via)
@@ -82,7 +81,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json, header=header)
 
 
-@command(app, "delete")
+@o.command(app, "delete")
 def delete(name: _Name, via: Via, mechanism: _Mechanisms = None) -> None:
     """Delete a user, or only the credentials of some mechanisms."""
     wanted = _mechanisms(mechanism) or list(Mechanism)

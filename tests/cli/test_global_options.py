@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from korvet.cli import COMMANDS, app, load, run
-from korvet.cli.help_text import EXIT_CODES, summary
+from korvet.cli.options import EXIT_CODES, summary
 from korvet.scripts import bundle
 from tests.support.redis_servers import TestServer
 
