@@ -1,13 +1,14 @@
 """`korvet acls`: list, add and delete, in Redis or at brokers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import over_brokers, table_output
-from korvet.cli.kafka_requests import Via
+from korvet.cli import table_output
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import Requests, Via
 from korvet.cli.redis_target import store
 from korvet.scripts.keys import Keys
 from korvet.security.acl import (
@@ -21,6 +22,9 @@ from korvet.security.acl import (
     read_rules,
     refusal_of,
 )
+from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from korvet.wire.messages.describe_acls import DescribeAclsRequest
 
 app = o.group()
 
@@ -52,7 +56,7 @@ _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "pe
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List the rules."""
     if via.has_brokers:
-        rules = via.run(over_brokers.list_rules)
+        rules = via.run(_list_rules)
     else:
         with store(via.target) as reached:
             flat = reached.command("HKEYS", Keys(via.target.namespace).acls())
@@ -87,7 +91,7 @@ def _of_rules(change: Callable[[Via, list[Rule]], None]) -> Callable[..., None]:
 def add(via: Via, rules: list[Rule]) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
     if via.has_brokers:
-        created = via.run(lambda requests: over_brokers.add_rules(requests, rules))
+        created = via.run(lambda requests: _add_rules(requests, rules))
     else:
         with store(via.target, create=True) as reached:
             keys = Keys(via.target.namespace)
@@ -100,7 +104,7 @@ def add(via: Via, rules: list[Rule]) -> None:
 def delete(via: Via, rules: list[Rule]) -> None:
     """Delete the rules that `add` makes of the same options."""
     if via.has_brokers:
-        deleted = via.run(lambda requests: over_brokers.delete_rules(requests, rules))
+        deleted = via.run(lambda requests: _delete_rules(requests, rules))
     else:
         with store(via.target) as reached:
             keys = Keys(via.target.namespace)
@@ -171,3 +175,75 @@ def _row(rule: Rule) -> tuple[str, ...]:
         rule.operation.name.lower(),
         rule.permission.name.lower(),
     )
+
+
+# At brokers.
+
+
+async def _list_rules(requests: Requests) -> list[Rule]:
+    """Return the ACL rules."""
+    answer = await requests.call(
+        DescribeAclsRequest(
+            resource_type_filter=ResourceType.ANY,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+    )
+    check(answer)
+    return [
+        Rule(
+            ResourceType(resource.resource_type),
+            PatternType(resource.pattern_type),
+            resource.resource_name,
+            row.principal,
+            row.host,
+            Operation(row.operation),
+            Permission(row.permission_type),
+        )
+        for resource in answer.resources
+        for row in resource.acls
+    ]
+
+
+async def _add_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+    """Add ACL rules; return how many did not exist."""
+    known = set(await _list_rules(requests))
+    rows = [
+        AclCreation(
+            resource_type=rule.resource_type,
+            resource_name=rule.name,
+            resource_pattern_type=rule.pattern_type,
+            principal=rule.principal,
+            host=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission,
+        )
+        for rule in rules
+    ]
+    for row in (await requests.call(CreateAclsRequest(creations=rows))).results:
+        check(row)
+    return len(set(rules) - known)
+
+
+async def _delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+    """Delete ACL rules; return how many existed."""
+    filters = [
+        DeleteAclsFilter(
+            resource_type_filter=rule.resource_type,
+            resource_name_filter=rule.name,
+            pattern_type_filter=rule.pattern_type,
+            principal_filter=rule.principal,
+            host_filter=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission,
+        )
+        for rule in rules
+    ]
+    found = (await requests.call(DeleteAclsRequest(filters=filters))).filter_results
+    for each in (row for result in found for row in (result, *result.matching_acls)):
+        check(each)
+    return sum(len(result.matching_acls) for result in found)

@@ -7,11 +7,12 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.kafka_requests import on_log
 from korvet.cli.table_output import progress
 from korvet.cli.target import make_files_private
 from korvet.config.setting import StartError
 from korvet.config.topic_policy import TopicConfigs
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.remote_log.recovery.backup import Backup, BackupRefused
 from korvet.remote_log.recovery.report import BackupReport
@@ -53,7 +54,7 @@ def store_url(text: str) -> str:
     return text if "://" in text else Path(text).absolute().as_uri()
 
 
-async def _run(log: CommandLog, to: str, target: o.Target, wait_s: float) -> BackupReport:
+async def _run(log: AsyncKorvet, to: str, target: o.Target, wait_s: float) -> BackupReport:
     await log.refresh()
     found = await log.store.command("HGET", log.keys.cluster(), CLUSTER_ID)
     cluster_id = found.decode() if found else target.settings.text("cluster.id")
@@ -85,7 +86,7 @@ def _open(url: str) -> SegmentStore:
         raise StartError(f"{error}.") from None
 
 
-def _remote(log: CommandLog) -> SegmentStore | None:
+def _remote(log: AsyncKorvet) -> SegmentStore | None:
     """Return the brokers' remote store, None without one."""
     url = log.settings.text_of("remote.storage.url")
     if not url or not log.settings.flag("remote.log.storage.system.enable"):

@@ -7,11 +7,12 @@ from datetime import datetime
 from time import time
 from typing import Any, NamedTuple, TypeVar
 
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.base.errors import ErrorCode
-from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, find_topic
+from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, find_topic, on_log
 from korvet.config.setting import StartError
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.values import Fetched, KorvetError, Record, StoredRecord
 from korvet.log.position import EARLIEST, LATEST, Position
@@ -28,6 +29,7 @@ from korvet.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -60,6 +62,9 @@ _TIMEOUT_MS = 30_000
 _TIMES = {EARLIEST: -2, LATEST: -1}
 _CONTROL, _TRANSACTIONAL = 0x20, 0x10
 _ATTEMPTS, _PAUSE_S = 50, 0.2
+_SHAPE = ("storage.format", "offset.mode")
+_AT_ONCE = 100
+"""Topics that one request describes."""
 
 
 class Ends(NamedTuple):
@@ -122,6 +127,24 @@ class BrokerLog:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         rows = (await self._requests.call(request)).topics
         return [row.name for row in rows if not row.is_internal]
+
+    async def shapes(self, names: Sequence[str]) -> dict[str, tuple[object, ...]]:
+        """Return the format and the offset mode of each topic."""
+        shapes: dict[str, tuple[object, ...]] = {}
+        for at in range(0, len(names), _AT_ONCE):
+            resources = [
+                DescribeConfigsResource(
+                    resource_type=ConfigResourceType.TOPIC,
+                    resource_name=name,
+                    configuration_keys=list(_SHAPE),
+                )
+                for name in names[at : at + _AT_ONCE]
+            ]
+            found = await self._requests.call(DescribeConfigsRequest(resources=resources))
+            for row in found.results:
+                values = {config.name: config.value for config in row.configs}
+                shapes[row.resource_name] = tuple(values.get(key) for key in _SHAPE)
+        return shapes
 
     async def create_topic(
         self,
@@ -369,7 +392,7 @@ def _batches(data: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:
         at = end
 
 
-Log = CommandLog | BrokerLog
+Log = AsyncKorvet | BrokerLog
 T = TypeVar("T")
 
 

@@ -1,17 +1,25 @@
 """`korvet brokers`: list the brokers that are registered in Redis, and change their settings."""
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+import typer
+
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.config_changes import add_broker_commands
+from korvet.cli.config_changes import All, Configs, Deleted, Resource
+from korvet.cli.kafka_requests import Via
 from korvet.cli.redis_target import store
 from korvet.cluster.registration import TTL_MS, LiveBroker
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
 app = o.group()
-add_broker_commands(app)
+
+_Broker = Annotated[
+    int | None, typer.Option("--broker", metavar="N", help="Only this broker.", min=0)
+]
 
 _CONTROLLER = b":controller"
 _COLUMNS = ("id", "controller", "listeners", "rack", "renewed_s")
@@ -46,3 +54,29 @@ def live(store: SyncStore, namespace: str) -> list[table_output.Row]:
             (broker.id, broker.id == controller, broker.addresses, broker.rack, round(age, 1))
         )
     return sorted(rows, key=lambda row: int(str(row[0])))
+
+
+@o.command(app, "configs")
+def configs(
+    via: Via,
+    broker: _Broker = None,
+    all_: All = False,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """List the settings that were changed for all brokers, or for one."""
+    _brokers(broker).list(via, all_, json, header)
+
+
+@o.command(app, "alter")
+def alter(via: Via, config: Configs = None, delete: Deleted = None, broker: _Broker = None) -> None:
+    """Change settings of all brokers, or of one, while they run.
+
+    All changes are applied, or none, within a second. `korvet settings --of broker` says which
+    settings change while brokers run.
+    """
+    _brokers(broker).alter(via, config, delete)
+
+
+def _brokers(number: int | None) -> Resource:
+    return Resource(ConfigResourceType.BROKER, "" if number is None else str(number), number)

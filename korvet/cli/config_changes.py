@@ -1,4 +1,4 @@
-"""`alter` of topics; `configs` and `alter` of groups, queues and brokers."""
+"""Configs of topics, groups, queues and brokers: what their commands print and change."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -18,17 +18,16 @@ from korvet.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-_Configs = Annotated[
+Configs = Annotated[
     list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A config. Repeat.")
 ]
-_Deleted = Annotated[
+Deleted = Annotated[
     list[str] | None,
     typer.Option("--delete-config", metavar="NAME", help="Return a config to its default. Repeat."),
 ]
-_All = Annotated[bool, typer.Option("--all", help="Configs with default values too.")]
-_Broker = Annotated[
-    int | None, typer.Option("--broker", metavar="N", help="Only this broker.", min=0)
-]
+All = Annotated[bool, typer.Option("--all", help="Configs with default values too.")]
+
+
 _COLUMNS = ("name", "value", "source")
 _DEFAULTS = (Source.DEFAULT, Source.STATIC_BROKER)
 
@@ -85,20 +84,6 @@ class Resource(NamedTuple):
         table_output.line(f"altered {self.name or 'all brokers'}: {names}")
 
 
-def add_topic_commands(app: typer.Typer) -> None:
-    """Add `alter` to the commands of topics."""
-
-    @o.command(app, "alter")
-    def alter(
-        name: o.TopicName, via: Via, config: o.TopicConfigs = None, delete: _Deleted = None
-    ) -> None:
-        """Change a topic's configs.
-
-        All changes are applied, or none. Brokers use them at once.
-        """
-        Resource(ConfigResourceType.TOPIC, name).alter(via, config, delete)
-
-
 def add_group_commands(app: typer.Typer) -> None:
     """Add `configs` and `alter` to the commands of groups."""
 
@@ -106,7 +91,7 @@ def add_group_commands(app: typer.Typer) -> None:
     def configs(
         name: o.GroupName,
         via: Via,
-        all_: _All = False,
+        all_: All = False,
         json: o.Json = False,
         header: o.Header = True,
     ) -> None:
@@ -114,42 +99,10 @@ def add_group_commands(app: typer.Typer) -> None:
         Resource(ConfigResourceType.GROUP, name).list(via, all_, json, header)
 
     @o.command(app, "alter")
-    def alter(
-        name: o.GroupName, via: Via, config: _Configs = None, delete: _Deleted = None
-    ) -> None:
+    def alter(name: o.GroupName, via: Via, config: Configs = None, delete: Deleted = None) -> None:
         """Change a group's configs.
 
         All changes are applied, or none. `korvet settings --of group` describes them. The group
         need not exist yet.
         """
         Resource(ConfigResourceType.GROUP, name).alter(via, config, delete)
-
-
-def add_broker_commands(app: typer.Typer) -> None:
-    """Add `configs` and `alter` to the commands of brokers."""
-
-    @o.command(app, "configs")
-    def configs(
-        via: Via,
-        broker: _Broker = None,
-        all_: _All = False,
-        json: o.Json = False,
-        header: o.Header = True,
-    ) -> None:
-        """List the settings that were changed for all brokers, or for one."""
-        _brokers(broker).list(via, all_, json, header)
-
-    @o.command(app, "alter")
-    def alter(
-        via: Via, config: _Configs = None, delete: _Deleted = None, broker: _Broker = None
-    ) -> None:
-        """Change settings of all brokers, or of one, while they run.
-
-        All changes are applied, or none, within a second. `korvet settings --of broker` says which
-        settings change while brokers run.
-        """
-        _brokers(broker).alter(via, config, delete)
-
-
-def _brokers(number: int | None) -> Resource:
-    return Resource(ConfigResourceType.BROKER, "" if number is None else str(number), number)

@@ -11,9 +11,9 @@ import typer
 from korvet.broker.ops.checks import examine
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.admin_client import on_log
+from korvet.cli.kafka_requests import on_log
 from korvet.cli.redis_target import store
-from korvet.cli.topic_changes import repair_spent
+from korvet.cli.topics import repair_spent
 from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
 from korvet.store.redis_user import rules

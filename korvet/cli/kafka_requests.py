@@ -1,17 +1,19 @@
-"""Kafka requests of commands: to brokers, or without one to the Redis that has their log.
+"""Where commands work: Kafka requests to brokers or to this process, or the log in Redis.
 
 Rules
 - A command sends the requests that Kafka's own tools send, and prints their responses: its words
   and output are the same in both ways, and --brokers may name an Apache Kafka.
 - With --brokers the broker authorizes the user. Without it a request goes to the code that a broker
   runs for it, in this process, with all rights: the command has the Redis.
+- A command that Kafka has no request for works on the log in Redis, as the Python library does.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from korvet.base.errors import ErrorCode
 from korvet.cli import redis_target
@@ -19,6 +21,7 @@ from korvet.cli.kafka_client import CLIENT_ID, ClientSettings, KafkaClient, chec
 from korvet.cli.target import BROKERS_VARIABLE, Target
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.accept_server import accept_by
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
@@ -26,6 +29,7 @@ from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.schema import Message
 
 T = TypeVar("T")
+Accept = Callable[[str], Coroutine[Any, Any, None]] | None
 GROUP, TRANSACTION = 0, 1
 """The types of coordinators."""
 _ATTEMPTS, _PAUSE_S = 150, 0.2
@@ -35,20 +39,6 @@ _NOT_READY = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-
-
-class Requests(Protocol):
-    """The receiver of a command's requests."""
-
-    @property
-    def brokers(self) -> list[int]:
-        """The ids of the brokers."""
-
-    async def call(self, request: Message, broker: int | None = None) -> Any:
-        """Return the response of that broker, by default of any."""
-
-    async def coordinator(self, kind: int, name: str) -> int:
-        """Return the broker that coordinates a group (0) or a transactional id (1)."""
 
 
 class ThisProcess:
@@ -67,6 +57,10 @@ class ThisProcess:
     async def coordinator(self, kind: int, name: str) -> int:
         """Return this broker."""
         return self.brokers[0]
+
+
+Requests = KafkaClient | ThisProcess
+"""The receiver of a command's requests."""
 
 
 async def leaders(requests: Requests, topic: str) -> dict[int, int]:
@@ -131,9 +125,8 @@ class Via(NamedTuple):
         if self.has_brokers:
             settings = ClientSettings.read(self.addresses, self.client_config, os.environ)
             return asyncio.run(_by_brokers(work, settings))
-        is_running = redis_target.running(self.target) is not None
-        with redis_target.url(self.target) as url:
-            return asyncio.run(_in_this_process(work, self._config(url, node_id), is_running))
+        with _redis(self.target) as (url, accept):
+            return asyncio.run(_in_this_process(work, self._config(url, node_id), accept))
 
     def _config(self, url: str, node_id: int) -> Config:
         settings = self.target.settings.with_start({"authorizer.class.name": ""})
@@ -148,13 +141,39 @@ async def _by_brokers(work: Callable[[Requests], Awaitable[T]], settings: Client
 
 
 async def _in_this_process(
-    work: Callable[[Requests], Awaitable[T]], config: Config, is_running: bool
+    work: Callable[[Requests], Awaitable[T]], config: Config, accept: Accept
 ) -> T:
     from korvet.broker.server import connected
 
-    connect = partial(AsyncStore.connect, config.redis or "", client_name=CLIENT_ID)
-    # A server that was started for this command has what its files had.
-    accept = accept_by(Keys(config.namespace), connect) if is_running else None
     async with connected(config, client=CLIENT_ID, accept_server=accept) as services:
         await services.dynamic_config.refresh()
         return await work(ThisProcess(services))
+
+
+def on_log(
+    work: Callable[[AsyncKorvet], Awaitable[T]], target: Target, *, create: bool = False
+) -> T:
+    """Run `work` on the log of the target's Redis and return its result.
+
+    With `create` a missing data directory is made.
+    """
+
+    async def connected(url: str, accept: Accept) -> T:
+        store = await AsyncStore.connect(url, client_name=CLIENT_ID, accept_server=accept)
+        log = AsyncKorvet(namespace=target.namespace, settings=target.settings, store=store)
+        log.url = url
+        async with log:
+            return await work(log)
+
+    with _redis(target, create=create) as (url, accept):
+        return asyncio.run(connected(url, accept))
+
+
+@contextmanager
+def _redis(target: Target, *, create: bool = False) -> Iterator[tuple[str, Accept]]:
+    """Yield the URL of the target's Redis, and what accepts the server there."""
+    is_running = redis_target.running(target) is not None
+    with redis_target.url(target, create=create) as url:
+        connect = partial(AsyncStore.connect, url, client_name=CLIENT_ID)
+        # A server that was started for this command has what its files had.
+        yield url, accept_by(Keys(target.namespace), connect) if is_running else None

@@ -15,12 +15,12 @@ import typer
 
 from korvet.cli import avro_records, record_template, table_output
 from korvet.cli import options as o
-from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.broker_log import MAX_BATCH_BYTES, BrokerLog
-from korvet.cli.kafka_requests import Requests, Via
+from korvet.cli.kafka_requests import Requests, Via, on_log
 from korvet.cli.table_output import progress
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import Record
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def produce(
                 advance(reader.read_bytes)
         return sent
 
-    async def here(log: CommandLog) -> int:
+    async def here(log: AsyncKorvet) -> int:
         async def append(records: list[_Placed]) -> int:
             return sum(each.records for each in await log.produce_to(name, records))
 

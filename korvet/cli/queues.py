@@ -9,13 +9,14 @@ from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import queue_replay, table_output
-from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.config_changes import add_group_commands
+from korvet.cli.kafka_requests import on_log
 from korvet.cli.live import show
 from korvet.cli.table_output import Rows, View
 from korvet.config.setting import StartError
 from korvet.groups.description import SHARE, describe_modern
 from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition, list_partitions
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.position import Position
 from korvet.topics.lifecycle import Refused
 from korvet.topics.table import Topic
@@ -31,7 +32,7 @@ _RUNS = 100
 """Delivered runs that are shown of each partition."""
 
 
-async def _summaries(log: CommandLog) -> list[table_output.Row]:
+async def _summaries(log: AsyncKorvet) -> list[table_output.Row]:
     """Return a row of each share group."""
     offsets = _offsets(log)
     rows: list[table_output.Row] = []
@@ -48,7 +49,7 @@ async def _summaries(log: CommandLog) -> list[table_output.Row]:
     return rows
 
 
-async def _read(log: CommandLog, name: str) -> View:
+async def _read(log: AsyncKorvet, name: str) -> View:
     """Read a share group. Raises StartError if there is none."""
     try:
         group = await describe_modern(log.coordinator, name, SHARE)
@@ -74,7 +75,7 @@ async def _read(log: CommandLog, name: str) -> View:
     return View(name, {"state": group.state, "epoch": group.epoch}, tables)
 
 
-def _offsets(log: CommandLog) -> ShareOffsets:
+def _offsets(log: AsyncKorvet) -> ShareOffsets:
     return ShareOffsets(log.node, log.coordinator)
 
 
@@ -186,7 +187,7 @@ def replay(
 
 
 async def _reset(
-    log: CommandLog, name: str, positions: dict[str, Position], *, dry_run: bool
+    log: AsyncKorvet, name: str, positions: dict[str, Position], *, dry_run: bool
 ) -> list[table_output.Row]:
     """Move the group in these topics; `*`: in all of its other topics.
 
@@ -222,7 +223,7 @@ async def _reset(
 
 
 async def _topics(
-    log: CommandLog, offsets: ShareOffsets, name: str, positions: dict[str, Position]
+    log: AsyncKorvet, offsets: ShareOffsets, name: str, positions: dict[str, Position]
 ) -> list[Topic]:
     """Return the topics to move in, which exist."""
     error, _, own = await offsets.topics_of(name)

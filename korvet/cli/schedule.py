@@ -6,8 +6,9 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.kafka_requests import on_log
 from korvet.config.broker_config import StartError
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.topics.table import Topic
 
 app = o.group()
@@ -30,7 +31,7 @@ def list_(
 ) -> None:
     """List a topic's scheduled records, per partition in the order in which they are due."""
 
-    async def rows(log: CommandLog) -> list[table_output.Row]:
+    async def rows(log: AsyncKorvet) -> list[table_output.Row]:
         topic = await log.find_topic(name)
         return [
             row
@@ -62,7 +63,7 @@ def cancel(
     if number is not None and len(partition or ()) != 1:
         raise StartError("--number needs one --partition: each partition counts from 0.")
 
-    async def run(log: CommandLog) -> int:
+    async def run(log: AsyncKorvet) -> int:
         topic = await log.find_topic(name)
         cancelled = 0
         for each in o.chosen_partitions(name, topic.partitions, partition):
@@ -83,7 +84,7 @@ def cancel(
 
 
 async def _rows(
-    log: CommandLog, topic: Topic, partition: int, max_rows: int
+    log: AsyncKorvet, topic: Topic, partition: int, max_rows: int
 ) -> list[table_output.Row]:
     """Return the first rows of a partition."""
 

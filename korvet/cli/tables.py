@@ -10,8 +10,9 @@ import typer
 from korvet.base.bounded import chunks
 from korvet.cli import options as o
 from korvet.cli import record_template, table_output
-from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.kafka_requests import on_log
 from korvet.config.broker_config import StartError
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.session import check
 from korvet.library.tables import AsyncTable
@@ -42,7 +43,7 @@ def get(
     The exit code is 1 if it has none.
     """
 
-    async def run(log: CommandLog) -> bytes | None:
+    async def run(log: AsyncKorvet) -> bytes | None:
         return await (await log.table(name)).get(_encoded(key), partition)
 
     value = on_log(run, target)
@@ -68,7 +69,7 @@ def scan(
     """
     encode = record_template.writer(format_)
 
-    async def run(log: CommandLog) -> None:
+    async def run(log: AsyncKorvet) -> None:
         table = await log.table(name)
         async for number, key, value in table.rows():
             record = StoredRecord(name, number, -1, -1, key, value, ())
@@ -91,7 +92,7 @@ def verify(
     removed, or another program wrote them. The exit code is 1 if a value is wrong.
     """
 
-    async def run(log: CommandLog) -> list[table_output.Row]:
+    async def run(log: AsyncKorvet) -> list[table_output.Row]:
         table = await log.table(name)
         topic = await log.find_topic(name)
         return [
@@ -112,7 +113,7 @@ def rebuild(name: o.TopicName, target: o.Target, partition: o.Partitions = None)
     Until that is done keys are missing. Those that `verify` counts as not in the log are removed.
     """
 
-    async def run(log: CommandLog) -> None:
+    async def run(log: AsyncKorvet) -> None:
         table = await log.table(name)
         topic = await log.find_topic(name)
         for number in o.chosen_partitions(name, topic.partitions, partition):
@@ -137,7 +138,7 @@ def _hash(value: bytes | None) -> bytes | None:
 class _Fold:
     """The newest value of each key of a partition's log, as hashes."""
 
-    def __init__(self, log: CommandLog, topic: Topic, number: int, start: int) -> None:
+    def __init__(self, log: AsyncKorvet, topic: Topic, number: int, start: int) -> None:
         self._log = log
         self._topic = topic
         self._number = number
@@ -187,7 +188,7 @@ class _Fold:
 
 
 async def _compare(
-    log: CommandLog, table: AsyncTable, topic: Topic, number: int
+    log: AsyncKorvet, table: AsyncTable, topic: Topic, number: int
 ) -> table_output.Row:
     """Return the numbers of keys whose value is that of the log, is another one, not in the log."""
     await table.fill(topic, number)

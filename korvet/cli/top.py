@@ -9,8 +9,9 @@ import typer
 from korvet.base.human import size
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.kafka_requests import on_log
 from korvet.cli.live import repeat
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import TopicInfo
 
 MAX_PARTITIONS, MAX_GROUPS = 2_000, 200
@@ -38,7 +39,7 @@ def top(
     it.
     """
 
-    async def run(log: CommandLog) -> None:
+    async def run(log: AsyncKorvet) -> None:
         sampler = _Sampler(log, target, rows)
         await repeat(sampler.parts, interval, header=header, screen=True, times=times)
 
@@ -56,7 +57,7 @@ class _Seen(NamedTuple):
 class _Sampler:
     """Reads the log, and keeps what the next read compares with."""
 
-    def __init__(self, log: CommandLog, target: o.Target, rows: int) -> None:
+    def __init__(self, log: AsyncKorvet, target: o.Target, rows: int) -> None:
         self._log = log
         self._target = target
         self._rows = rows

@@ -1,45 +1,49 @@
-"""`korvet topics`: list, create, describe and delete; topic_changes has the others."""
+"""`korvet topics`: list, create, describe, change, trim, repair and delete."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated
+from uuid import uuid4
 
 import typer
 
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.base.errors import ErrorCode
 from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
-from korvet.cli import over_brokers, table_output, topic_changes
-from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.broker_log import BrokerLog, Log, on_any_log
-from korvet.cli.config_changes import add_topic_commands
-from korvet.cli.kafka_requests import Via
+from korvet.cli import table_output
+from korvet.cli.broker_log import BrokerLog, CreatedTopic, Log, on_any_log
+from korvet.cli.config_changes import Deleted, Resource
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import Requests, Via, on_log
+from korvet.config.setting import Source, StartError
 from korvet.groups.consumed import list_held
-from korvet.library.values import KorvetError
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.values import KorvetError, TopicInfo
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
+from korvet.scripts.keys import Partition
+from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.structs import TopicPartitions
 
 app = o.group()
 
 _PARTITION_COLUMNS: tuple[str, ...] = (
     "partition", "first", "next", "records", "bytes", "newest", "stream",
 )  # fmt: skip
-
-
-class _Created(Protocol):
-    """A topic that was created."""
-
-    @property
-    def partitions(self) -> int: ...
-    @property
-    def offset_mode(self) -> str: ...
+Description = tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]
+"""A topic's configs, the columns of its partitions, and these."""
+SPENT = "appends fail"
+"""What `_repair` returns for a partition whose ids are exhausted."""
 
 
 @o.command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List topics with layout, records and bytes. Brokers return no number of records."""
 
-    async def rows(log: CommandLog) -> list[table_output.Row]:
+    async def rows(log: AsyncKorvet) -> list[table_output.Row]:
         found: list[table_output.Row] = []
         for topic in await log.topics():
             parts = await log.offsets(topic.name)
@@ -49,7 +53,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
         return found
 
     columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
-    found = via.run(over_brokers.list_topics) if via.has_brokers else on_log(rows, via.target)
+    found = via.run(_list) if via.has_brokers else on_log(rows, via.target)
     table_output.listing(columns, found, as_json=json, header=header)
 
 
@@ -79,7 +83,7 @@ def create(
     configs = dict(o.assignments("--config", config))
 
     async def run(log: Log) -> None:
-        create: Callable[..., Awaitable[_Created]] = log.create_topic
+        create: Callable[..., Awaitable[TopicInfo | CreatedTopic]] = log.create_topic
         if isinstance(log, BrokerLog):
             create = partial(create, replication_factor=replication_factor)
         is_first = not await log.topics()
@@ -111,7 +115,7 @@ def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header
     Brokers return offsets and bytes only.
     """
 
-    async def run(log: CommandLog) -> over_brokers.Description:
+    async def run(log: AsyncKorvet) -> Description:
         topic = await log.find_topic(name)
         configs = log.topic_configs.resolve(name, topic.configs).values()
         offsets = await log.offsets(name)
@@ -155,7 +159,7 @@ def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header
         return [("id", topic.id, ""), *shown], columns, list(parts)
 
     configs, of_part, parts = (
-        via.run(lambda requests: over_brokers.describe_topic(requests, name))
+        via.run(lambda requests: _describe(requests, name))
         if via.has_brokers
         else on_log(run, via.target)
     )
@@ -191,7 +195,190 @@ def delete(names: o.TopicNames, via: Via) -> None:
     on_any_log(run, via)
 
 
-add_topic_commands(app)
-o.command(app, "add-partitions")(topic_changes.add_partitions)
-o.command(app, "trim")(topic_changes.trim)
-o.command(app, "repair")(topic_changes.repair)
+@o.command(app, "alter")
+def alter(
+    name: o.TopicName, via: Via, config: o.TopicConfigs = None, delete: Deleted = None
+) -> None:
+    """Change a topic's configs.
+
+    All changes are applied, or none. Brokers use them at once.
+    """
+    Resource(ConfigResourceType.TOPIC, name).alter(via, config, delete)
+
+
+@o.command(app, "add-partitions")
+def add_partitions(
+    name: o.TopicName,
+    count: Annotated[
+        int, typer.Argument(metavar="N", help="Number of partitions that the topic then has.")
+    ],
+    via: Via,
+) -> None:
+    """Raise a topic's number of partitions.
+
+    Records stay where they are: a key may go to another partition from then on.
+    """
+    on_any_log(lambda log: log.add_partitions(name, count), via)
+    table_output.line(f"{name} has {count} partitions")
+
+
+@o.command(app, "trim")
+def trim(
+    name: o.TopicName,
+    before: Annotated[str, typer.Option("--before", metavar="POSITION", help=o.POSITIONS)],
+    via: Via,
+    partition: o.Partitions = None,
+    header: o.Header = True,
+) -> None:
+    """Delete a topic's records below a position.
+
+    In topics of layout `batch` readers start at the position, and the batch that reaches past it
+    stays in Redis.
+    """
+    wanted = o.position("--before", before)
+
+    async def run(log: Log) -> list[table_output.Row]:
+        count = (await log.topic(name)).partitions
+        first = [part.earliest for part in await log.offsets(name)]
+        rows: list[table_output.Row] = []
+        for number in o.chosen_partitions(name, count, partition):
+            offset = await log.find_offset(name, number, wanted)
+            rows.append((number, first[number], await log.delete_records(name, number, offset)))
+        return rows
+
+    rows = on_any_log(run, via)
+    table_output.table(("partition", "started_at", "starts_at"), rows, header=header)
+
+
+@o.command(app, "repair")
+def repair(
+    name: o.TopicName,
+    target: o.Target,
+    partition: o.Partitions = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete them. Without it they are only counted.")
+    ] = False,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """Delete the entries of other programs whose ids can have no offset.
+
+    No client reads them, and they use memory until retention reaches them. Records are appended
+    above them. Ids of other programs that are lower than the next record's stay refused by Redis:
+    it moves no stream back.
+
+    An entry at the greatest ids leaves none for appends. Then the partition's stream is replaced
+    with a copy that ends at its last record. Redis needs memory for the copy until then.
+    """
+
+    async def run(log: AsyncKorvet) -> list[table_output.Row]:
+        topic = await log.find_topic(name)
+        rows: list[table_output.Row] = []
+        for number in o.chosen_partitions(name, topic.partitions, partition):
+            rows.append((number, *await _repair(log, topic.partition(number), yes=yes)))
+        return rows
+
+    rows = on_log(run, target)
+    columns = ("partition", "without_offset", "bytes", "done")
+    table_output.listing(columns, rows, as_json=json, header=header)
+    if not yes and any(row[1] or row[3] != "-" for row in rows):
+        table_output.note("nothing is deleted: give --yes to delete these entries")
+
+
+async def repair_spent(log: AsyncKorvet) -> list[str]:
+    """Repair each partition that refuses appends; return a sentence for each."""
+    done = []
+    for each in await log.topics():
+        topic = await log.find_topic(each.name)
+        for number in range(topic.partitions):
+            part = topic.partition(number)
+            if (await _repair(log, part, yes=False))[2] == SPENT:
+                entries, _, _ = await _repair(log, part, yes=True)
+                done.append(
+                    f"{topic.name}-{number} accepts appends again: its stream was copied without "
+                    f"{entries} entries that had no offset"
+                )
+    return done
+
+
+async def _repair(log: AsyncKorvet, partition: Partition, *, yes: bool) -> tuple[int, int, str]:
+    """Count the partition's entries without an offset, and their bytes; return what was done.
+
+    With `yes` they are deleted.
+    """
+    entries, size, after, more, done = 0, 0, b"", 1, "-"
+    while more:
+        more = (await log.store.run(partition.number_entries())).more
+    while True:
+        reply = await log.store.run(partition.drop_unnumbered(after=after, delete=int(yes)))
+        entries, size, after = entries + reply.entries, size + reply.size, reply.last
+        if not after:
+            break
+    if yes and entries:
+        done = "deleted"
+    if reply.spent and yes:
+        await _rebuild(log, partition)
+        done = "copied"
+    elif reply.spent:
+        done = SPENT
+    return entries, size, done
+
+
+async def _rebuild(log: AsyncKorvet, partition: Partition) -> None:
+    """Replace the partition's stream with a copy: its ids are exhausted."""
+    token, length, more = uuid4().hex, 0, 1
+    while more:
+        reply = await log.store.run(partition.rebuild(token=token, length=length, at_most=500))
+        if reply.error:
+            raise StartError(f"{partition.stream} was changed meanwhile: repeat the command")
+        length, more = reply.length, reply.more
+        if reply.oversized_id:
+            at, options = reply.oversized_id, ("NOMKSTREAM",) if length else ()
+            for _, fields in await log.store.submit_command("XRANGE", partition.stream, at, at):
+                await log.store.submit_command("XADD", partition.compacted, *options, at, *fields)
+            length += 1
+
+
+# At brokers.
+
+
+async def _list(requests: Requests) -> list[table_output.Row]:
+    """Return a row of each topic: its partitions, format, offset mode, records and bytes.
+
+    Brokers return no number of records, and an Apache Kafka neither format nor offset mode.
+    """
+    answer = await requests.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    counts = {row.name: len(row.partitions) for row in answer.topics if not row.is_internal}
+    sizes = dict.fromkeys(counts, 0)
+    for broker in requests.brokers:
+        found = await requests.call(DescribeLogDirsRequest(topics=None), broker)
+        for topic in (topic for row in found.results for topic in row.topics):
+            size = sum(part.partition_size for part in topic.partitions)
+            # The brokers of one Redis have the same bytes; those of Kafka have replicas.
+            sizes[topic.name] = max(sizes.get(topic.name, 0), size)
+    names = sorted(counts)
+    shapes = await BrokerLog(requests).shapes(names)
+    return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
+
+
+async def _describe(requests: Requests, name: str) -> Description:
+    """Return the configs of a topic, and the offsets and bytes of its partitions."""
+    log = BrokerLog(requests)
+    topic, sizes = await log.topic(name), dict[int, int]()
+    rows: list[table_output.Row] = [("id", topic.id.hex, "")]
+    resource = DescribeConfigsResource(
+        resource_type=ConfigResourceType.TOPIC, resource_name=name, configuration_keys=None
+    )
+    (found,) = (await requests.call(DescribeConfigsRequest(resources=[resource]))).results
+    check(found)
+    known = {source.value: source.name.lower() for source in Source}
+    rows += [(row.name, row.value, known.get(row.config_source, "")) for row in found.configs]
+    asked = [TopicPartitions(topic=name, partitions=sorted(topic.leaders))]
+    for broker in requests.brokers:
+        answer = await requests.call(DescribeLogDirsRequest(topics=asked), broker)
+        for part in (part for row in answer.results for of in row.topics for part in of.partitions):
+            sizes[part.partition_index] = part.partition_size
+    parts: list[table_output.Row] = [
+        (*ends, sizes.get(ends.partition)) for ends in await log.offsets(name)
+    ]
+    return rows, ("partition", "first", "next", "bytes"), parts

@@ -1,29 +1,40 @@
 """`korvet users`: add, passwd, list and delete, in Redis or at brokers."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.admin_client import on_log
-from korvet.cli.kafka_requests import Via
-from korvet.cli.over_brokers import BrokerUsers, Changes
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import Requests, Via, on_log
 from korvet.config.setting import StartError
 from korvet.security.credentials import (
     BY_TITLE,
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     Mechanism,
+    SaltedPassword,
     from_salted,
     salt_password,
 )
 from korvet.security.users import ABSENT, PRESENT, Users
+from korvet.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from korvet.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 
 T = TypeVar("T")
 app = o.group()
+Changes = Mapping[Mechanism, SaltedPassword | None]
+"""The new passwords of a user; None deletes one."""
 
 _Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 _Mechanisms = Annotated[
@@ -126,10 +137,64 @@ class _RedisUsers(Users):
         return await self.alter(name, credentials, condition)
 
 
+class _BrokerUsers(NamedTuple):
+    """The users of brokers. Unlike in Redis, a condition is checked before the change."""
+
+    requests: Requests
+
+    async def list(self) -> dict[str, dict[Mechanism, int]]:
+        """Return the iterations of every user's credentials."""
+        return await self._describe(None)
+
+    async def describe(self, names: Sequence[str]) -> dict[str, dict[Mechanism, int]]:
+        """Return the iterations of these users' credentials; none of an unknown user."""
+        return {name: {} for name in names} | await self._describe(names)
+
+    async def change(self, name: str, changes: Changes, condition: str) -> ErrorCode:
+        """Set and delete credentials of a user, unless the condition does not hold."""
+        known = (await self.describe([name]))[name]
+        deleted = [each for each, salted in changes.items() if salted is None and each in known]
+        if condition == ABSENT and known:
+            return ErrorCode.DUPLICATE_RESOURCE
+        if condition == PRESENT and (not known or not (deleted or any(changes.values()))):
+            return ErrorCode.RESOURCE_NOT_FOUND
+        for each, new in changes.items():  # a request may change a user once
+            deletions = [ScramCredentialDeletion(name=name, mechanism=each)]
+            upsertions = []
+            if new is not None:
+                deletions = []
+                upsertions = [
+                    ScramCredentialUpsertion(
+                        name=name,
+                        mechanism=each,
+                        iterations=new.iterations,
+                        salt=new.salt,
+                        salted_password=new.salted,
+                    )
+                ]
+            elif each not in deleted:
+                continue
+            request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+            check((await self.requests.call(request)).results[0])
+        return ErrorCode.NONE
+
+    async def _describe(self, names: Sequence[str] | None) -> dict[str, dict[Mechanism, int]]:
+        users = None if names is None else [UserName(name=name) for name in names]
+        answer = await self.requests.call(DescribeUserScramCredentialsRequest(users=users))
+        check(answer)
+        found = {}
+        for row in answer.results:
+            if row.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+                check(row)
+                rows = row.credential_infos
+                found[row.user] = {Mechanism(each.mechanism): each.iterations for each in rows}
+        return dict(sorted(found.items()))
+
+
 def _on_users(
-    work: Callable[[_RedisUsers | BrokerUsers], Awaitable[T]], via: Via, *, create: bool = False
+    work: Callable[[_RedisUsers | _BrokerUsers], Awaitable[T]], via: Via, *, create: bool = False
 ) -> T:
     """Run `work` on the users of the brokers or of the target's Redis and return its result."""
     if via.has_brokers:
-        return via.run(lambda requests: work(BrokerUsers(requests)))
+        return via.run(lambda requests: work(_BrokerUsers(requests)))
     return on_log(lambda log: work(_RedisUsers(log.store, log.keys)), via.target, create=create)
