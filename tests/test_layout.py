@@ -23,7 +23,7 @@ OTHERS = {
 """The folders that test no single package, and their content."""
 SMALL = """
     base/metrics/topic_traffic broker/ops/readiness broker/telemetry cli/bench
-    cli/brokers cli/serve_from console/pages/transactions console/thread embedded_redis/defaults
+    cli/brokers console/pages/transactions console/thread embedded_redis/defaults
     spark/entry_points/pyspark_korvet testing/bench/rows testing/fixtures
 """
 """Modules below 100 lines with one importer that were there before the rule."""

@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """The commands with the sentences of --help."""
-_MODULES = {"serve": "serve_from", "check": "settings", "redis-acl": "doctor"}
+_MODULES = {"serve": "restore", "check": "settings", "redis-acl": "doctor"}
 """The modules of commands that have another name."""
 
 

@@ -12,8 +12,7 @@ from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.config_changes import add_group_commands
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, leaders, on_log
-from korvet.cli.live import show
-from korvet.cli.table_output import Rows, View
+from korvet.cli.table_output import Rows, View, show
 from korvet.config.setting import StartError
 from korvet.groups.assignment import assigned_partitions
 from korvet.groups.description import CLASSIC, CONSUMER, STREAMS, describe_any

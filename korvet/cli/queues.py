@@ -11,8 +11,7 @@ from korvet.cli import options as o
 from korvet.cli import queue_replay, table_output
 from korvet.cli.config_changes import add_group_commands
 from korvet.cli.kafka_requests import on_log
-from korvet.cli.live import show
-from korvet.cli.table_output import Rows, View
+from korvet.cli.table_output import Rows, View, show
 from korvet.config.setting import StartError
 from korvet.groups.description import SHARE, describe_modern
 from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition, list_partitions

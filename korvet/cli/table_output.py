@@ -1,4 +1,7 @@
-"""Output of commands: tables on a terminal, tab-separated lines elsewhere, or JSON."""
+"""Output of commands: tables on a terminal, tab-separated lines elsewhere, or JSON.
+
+With --watch it is printed again: in place on a terminal, else one after another.
+"""
 
 import json
 import re
@@ -13,9 +16,18 @@ import msgspec
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+import asyncio
+from collections.abc import Awaitable
+from itertools import count
+from typing import TypeVar
 
+import typer
+
+T = TypeVar("T")
 WRAPPED = 40
 """Longest cell that a table on a terminal shows in one line."""
+
+
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 Row = Sequence[object]
 
@@ -187,3 +199,66 @@ def progress(label: str, total: int | None, *, shown: bool) -> Iterator[Callable
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def show(
+    read: Callable[[T], Awaitable[View]],
+    on: Callable[[Callable[[T], Awaitable[None]]], None],
+    *,
+    watch: float | None,
+    as_json: bool,
+    header: bool,
+) -> None:
+    """Print what `read` returns: as JSON, once, or with --watch every `watch` seconds.
+
+    `on` runs a function with the log, or the receiver of requests, that `read` takes.
+    """
+
+    async def run(where: T) -> None:
+        async def parts() -> Iterable[Part]:
+            return (await read(where)).parts()
+
+        if as_json:
+            document((await read(where)).document())
+        elif watch is not None:
+            await repeat(parts, watch, header=header)
+        else:
+            for part in await parts():
+                part.print(header=header)
+
+    if as_json and watch is not None:
+        raise typer.BadParameter("--watch prints tables: leave out --json")
+    on(run)
+
+
+async def repeat(
+    parts: Callable[[], Awaitable[Iterable[Part]]],
+    seconds: float,
+    *,
+    header: bool = True,
+    screen: bool = False,
+    times: int | None = None,
+) -> None:
+    """Print the parts every `seconds`, without end or `times` times.
+
+    `screen`: use the whole screen of a terminal, which shows what it had before at the end.
+    """
+    if not sys.stdout.isatty():
+        for number in count(1):
+            for part in await parts():
+                part.print(header=header and number == 1)
+            sys.stdout.flush()
+            if number == times:
+                return
+            await asyncio.sleep(seconds)
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    console = Console(markup=False, highlight=False)
+    with Live(console=console, screen=screen, auto_refresh=False, transient=False) as live:
+        for number in count(1):
+            shown = [part.shown(header=header) for part in await parts()]
+            live.update(Group(*shown), refresh=True)
+            if number == times:
+                return
+            await asyncio.sleep(seconds)

@@ -10,7 +10,7 @@ from korvet.base.human import size
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_requests import on_log
-from korvet.cli.live import repeat
+from korvet.cli.table_output import repeat
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import TopicInfo
 

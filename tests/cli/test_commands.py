@@ -631,7 +631,7 @@ def test_a_group_is_described_again_at_an_interval(
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("korvet.cli.live.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("korvet.cli.table_output.asyncio", SimpleNamespace(sleep=sleep))
     code, out, _ = korvet("groups", "describe", "readers", "--watch", "5", *at)
     assert (code, slept) == (130, [5, 5, 5])
     assert out.count("readers: Empty") == 3 and out.count("topic\tpartition") == 1
