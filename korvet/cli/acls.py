@@ -53,7 +53,7 @@ _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "pe
 
 
 @o.command(app, "list")
-def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def list_(via: Via, out: o.Output) -> None:
     """List the rules."""
     if via.has_brokers:
         rules = via.run(_list_rules)
@@ -61,7 +61,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
         with store(via.target) as reached:
             flat = reached.command("HKEYS", Keys(via.target.namespace).acls())
         rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
-    table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json, header=header)
+    out.listing(_COLUMNS, sorted(map(_row, rules)))
 
 
 def _of_rules(change: Callable[[Via, list[Rule]], None]) -> Callable[..., None]:

@@ -23,6 +23,7 @@ _COLUMNS = (
 
 
 def bench(
+    out: o.Output,
     address: Annotated[
         str,
         typer.Argument(
@@ -45,8 +46,6 @@ def bench(
         list[int] | None,
         typer.Option("--pid", metavar="PID", help="The broker's process, for its CPU. Repeat."),
     ] = None,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Measure a running broker.
 
@@ -54,7 +53,7 @@ def bench(
     this command used: near 1 it limits the row. cpu_s_per_gb needs --pid, and Linux.
     """
     if list_:
-        table_output.listing(("row", "measures"), MEASURES.items(), as_json=json, header=header)
+        out.listing(("row", "measures"), MEASURES.items())
         return
     if not _ADDRESS.fullmatch(address):
         raise typer.BadParameter(f"the broker's address must be HOST:PORT, not {address!r}")
@@ -72,7 +71,7 @@ def bench(
             values = (found.get(figure) for figure in (*figures, "cpu_s_per_gb"))
             rows.append((name, MEASURES[name], *values))
             advance(1)
-    table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+    out.listing(_COLUMNS, rows)
 
 
 async def _measured(name: str, target: Target, is_latency: bool) -> Mapping[str, float]:

@@ -26,14 +26,14 @@ _COLUMNS = ("id", "controller", "listeners", "rack", "renewed_s")
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+def list_(target: o.Target, out: o.Output) -> None:
     """List the live brokers with their addresses.
 
     A broker renews its registration every 3 s, and is gone 10 s after the last time.
     """
     with store(target) as reached:
         rows = live(reached, target.namespace)
-    table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+    out.listing(_COLUMNS, rows)
 
 
 def live(store: SyncStore, namespace: str) -> list[table_output.Row]:
@@ -57,15 +57,9 @@ def live(store: SyncStore, namespace: str) -> list[table_output.Row]:
 
 
 @o.command(app, "configs")
-def configs(
-    via: Via,
-    broker: _Broker = None,
-    all_: All = False,
-    json: o.Json = False,
-    header: o.Header = True,
-) -> None:
+def configs(via: Via, out: o.Output, broker: _Broker = None, all_: All = False) -> None:
     """List the settings that were changed for all brokers, or for one."""
-    _brokers(broker).list(via, all_, json, header)
+    _brokers(broker).list(via, all_, out)
 
 
 @o.command(app, "alter")

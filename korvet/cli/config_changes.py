@@ -39,7 +39,7 @@ class Resource(NamedTuple):
     name: str
     broker: int | None = None
 
-    def list(self, via: Via, all_: bool, json: bool, header: bool) -> None:
+    def list(self, via: Via, all_: bool, out: o.Output) -> None:
         """Print the configs that are set for the resource, or all."""
         resource = DescribeConfigsResource(
             resource_type=self.kind, resource_name=self.name, configuration_keys=None
@@ -56,7 +56,7 @@ class Resource(NamedTuple):
             ]
 
         rows = via.run(run, node_id=self.broker or 0)
-        table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+        out.listing(_COLUMNS, rows)
 
     def alter(self, via: Via, config: Sequence[str] | None, delete: Sequence[str] | None) -> None:
         """Change the configs, all or none."""
@@ -88,15 +88,9 @@ def add_group_commands(app: typer.Typer) -> None:
     """Add `configs` and `alter` to the commands of groups."""
 
     @o.command(app, "configs")
-    def configs(
-        name: o.GroupName,
-        via: Via,
-        all_: All = False,
-        json: o.Json = False,
-        header: o.Header = True,
-    ) -> None:
+    def configs(name: o.GroupName, via: Via, out: o.Output, all_: All = False) -> None:
         """List the configs that are set for a group."""
-        Resource(ConfigResourceType.GROUP, name).list(via, all_, json, header)
+        Resource(ConfigResourceType.GROUP, name).list(via, all_, out)
 
     @o.command(app, "alter")
     def alter(name: o.GroupName, via: Via, config: Configs = None, delete: Deleted = None) -> None:

@@ -25,11 +25,10 @@ _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
 
 def doctor(
     target: o.Target,
+    out: o.Output,
     fix: Annotated[
         bool, typer.Option("--fix", help="Correct what can be corrected safely, then check.")
     ] = False,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Check the Redis a broker would use.
 
@@ -49,10 +48,10 @@ def doctor(
             table_output.note(sentence)
         findings = list(examine(reached, target.namespace))
     rows = [
-        (each.grade if json else _MARKS[each.grade], each.subject, each.sentence)
+        (each.grade if out.json else _MARKS[each.grade], each.subject, each.sentence)
         for each in findings
     ]
-    table_output.listing(("grade", "subject", "finding"), rows, as_json=json, header=header)
+    out.listing(("grade", "subject", "finding"), rows)
     if any(finding.grade == "bad" for finding in findings):
         raise typer.Exit(1)
 

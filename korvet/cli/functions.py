@@ -35,7 +35,7 @@ def load(target: o.Target) -> None:
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+def list_(target: o.Target, out: o.Output) -> None:
     """List the versions on each server.
 
     The state of a version is `current` if its code is that of this Korvet, `other` if not. A server
@@ -43,11 +43,9 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
     """
     with store(target) as reached:
         found = _ask(reached, "LIST", "LIBRARYNAME", "korvet_*", "WITHCODE")
-    table_output.listing(
+    out.listing(
         ("server", "library", "state", "functions"),
         [row for server, libraries in found for row in _rows(server, libraries)],
-        as_json=json,
-        header=header,
     )
 
 

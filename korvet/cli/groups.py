@@ -54,7 +54,7 @@ _AT_ONCE = 100
 
 
 @o.command(app, "list")
-def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def list_(via: Via, out: o.Output) -> None:
     """List groups with type, state and members."""
 
     async def rows(log: AsyncKorvet) -> list[table_output.Row]:
@@ -65,24 +65,18 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
 
     columns = ("group", "type", "state", "protocol", "members")
     found = via.run(_list) if via.has_brokers else on_log(rows, via.target)
-    table_output.listing(columns, found, as_json=json, header=header)
+    out.listing(columns, found)
 
 
 @o.command(app, "describe")
-def describe(
-    name: o.GroupName,
-    via: Via,
-    watch: o.Watch = None,
-    json: o.Json = False,
-    header: o.Header = True,
-) -> None:
+def describe(name: o.GroupName, via: Via, out: o.Output, watch: o.Watch = None) -> None:
     """Print a group's members, offsets and lag.
 
     Lag is a number of records in every offset mode; without a commit it counts all of them.
     `behind` is the time from the oldest unread record to the newest one, `age` that to now. Brokers
     know neither, and no lag of offsets that are times.
     """
-    printed = partial(show, watch=watch, as_json=json, header=header)
+    printed = partial(show, watch=watch, as_json=out.json, header=out.header)
     if via.has_brokers:
         printed(lambda requests: _read_from_brokers(requests, name), via.run)
     else:

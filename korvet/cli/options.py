@@ -8,13 +8,15 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from korvet.cli import table_output
 from korvet.cli.target import BROKERS_VARIABLE, target_of
 from korvet.cli.target import Target as Target
 from korvet.config.broker_config import OPTIONS, checked_namespace
@@ -162,6 +164,25 @@ TopicPositions = Annotated[
 To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=POSITIONS)]
 
 
+class Options:
+    """The base of options that a command gets as one parameter: a dataclass, a field for each."""
+
+
+@dataclass(frozen=True)
+class Output(Options):
+    """The options of commands that print rows."""
+
+    json: Json = False
+    header: Header = True
+
+    def listing(self, columns: Sequence[str], rows: Iterable[table_output.Row]) -> None:
+        """Print rows as a table, or as a JSON array of objects with the columns as names."""
+        if self.json:
+            table_output.document(table_output.objects(columns, rows))
+        else:
+            table_output.table(columns, rows, header=self.header)
+
+
 def text(option: str, metavar: str) -> typer.models.OptionInfo:
     """Make an option whose help is in the table of options."""
     return typer.Option(f"--{option}", metavar=metavar, help=OPTIONS[option], show_default=False)  # type: ignore[no-any-return]
@@ -209,8 +230,9 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
 
     They are accepted before or after the command; an option of the command with the same name has
     priority after it. A parameter `via` has the options of brokers too. Without either they have
-    no effect and are not in the help. A function with a parameter `context` reads them there: it is
-    registered as it is.
+    no effect and are not in the help. A parameter whose type is a subclass of `Options` has the
+    options of its fields, after those of the function. A function with a parameter `context` reads
+    the global options there: it is registered as it is.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -220,6 +242,15 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
             return function
         via = own.pop("via", None)
         has_target = own.pop("target", None) is not None or via is not None
+        groups = {
+            each: parameter.annotation
+            for each, parameter in own.items()
+            if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, Options)
+        }
+        fields = {each: inspect.signature(kind).parameters for each, kind in groups.items()}
+        for each in groups:
+            del own[each]
+            own |= fields[each]
         options = {**(OF_BROKERS if via else {}), **GLOBAL}
         added = {
             each: inspect.Parameter(
@@ -248,6 +279,8 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
                     given["via"] = via.annotation(target, *(values[each] for each in OF_BROKERS))
                 else:
                     given["target"] = target
+            for each, kind in groups.items():
+                given[each] = kind(**{field: given.pop(field) for field in fields[each]})
             function(**given)
 
         parameters = [context, *kept.values(), *added.values()]

@@ -181,11 +181,10 @@ def verify(
     topics: o.TopicNames,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     target: o.Target,
+    out: o.Output,
     format: _Format = None,
     master: _Master = None,
     conf: _Conf = None,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Compare a table with the log.
 
@@ -199,7 +198,7 @@ def verify(
         "verify", table, format, target, master, conf, topics=topics, there=True
     ) as (spark, location, connection):
         verdict = verdict_of(spark, open_table(spark, location), connection, topics)
-    _print(verdict, as_json=json, header=header)
+    _print(verdict, out)
     if not verdict.equal:
         raise typer.Exit(1)
 
@@ -238,10 +237,10 @@ def stats(
         Path(html).write_text(render_html(found))
 
 
-def _print(verdict: "Verdict", *, as_json: bool, header: bool) -> None:
+def _print(verdict: "Verdict", out: o.Output) -> None:
     columns = ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict")
     rows = [_row(each) for each in verdict.partitions]
-    if as_json:
+    if out.json:
         table_output.document(
             {
                 "equal": verdict.equal,
@@ -251,7 +250,7 @@ def _print(verdict: "Verdict", *, as_json: bool, header: bool) -> None:
             }
         )
         return
-    table_output.table(columns, rows, header=header)
+    table_output.table(columns, rows, header=out.header)
     for problem in verdict.problems:
         table_output.line(f"table: {problem}")
     table_output.line(

@@ -102,36 +102,31 @@ _ALL = "*"
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+def list_(target: o.Target, out: o.Output) -> None:
     """List share groups with state, members and the records that are left.
 
     Available and acquired records are in delivery; the lag counts these and all later ones.
     """
     rows = on_log(_summaries, target)
-    table_output.listing(_SUMMARY, rows, as_json=json, header=header)
+    out.listing(_SUMMARY, rows)
 
 
 @o.command(app, "describe")
-def describe(
-    name: _Name,
-    target: o.Target,
-    watch: o.Watch = None,
-    json: o.Json = False,
-    header: o.Header = True,
-) -> None:
+def describe(name: _Name, target: o.Target, out: o.Output, watch: o.Watch = None) -> None:
     """Print a share group's members, partitions and delivered records.
 
     A lock ends at `ends`. Records without a member were delivered and are available again, from
     `ends` on.
     """
     on = partial(on_log, target=target)
-    show(lambda log: _read(log, name), on, watch=watch, as_json=json, header=header)
+    show(lambda log: _read(log, name), on, watch=watch, as_json=out.json, header=out.header)
 
 
 @o.command(app, "reset")
 def reset(
     name: _Name,
     target: o.Target,
+    out: o.Output,
     topic: Annotated[
         list[str],
         typer.Option(
@@ -146,8 +141,6 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show where the group would move; change nothing.")
     ] = False,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Move a share group to a position in topics.
 
@@ -158,7 +151,7 @@ def reset(
         raise typer.BadParameter(f"give --to POSITION: {o.POSITIONS}")
     wanted = o.parse_positions(topic or [_ALL], to)
     rows = on_log(lambda log: _reset(log, name, wanted, dry_run=dry_run), target)
-    table_output.listing(_RESET, rows, as_json=json, header=header)
+    out.listing(_RESET, rows)
 
 
 @o.command(app, "replay")

@@ -49,12 +49,11 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas
 @o.command(app, "list")
 def list_(
     via: Via,
+    out: o.Output,
     user: _User = None,
     client_id: _Client = None,
     ip: _Ip = None,
     default: _Defaults = None,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """List quotas: all, or those of the entities that have these names."""
     components = [
@@ -79,7 +78,7 @@ def list_(
         return sorted(rows, key=lambda row: [str(part or "") for part in row])
 
     columns = (*(kind.replace("-", "_") for kind in ENTITY_TYPES), "quota", "value")
-    table_output.listing(columns, via.run(run), as_json=json, header=header)
+    out.listing(columns, via.run(run))
 
 
 @o.command(app, "set")

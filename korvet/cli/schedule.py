@@ -22,12 +22,11 @@ _COLUMNS = ("partition", "number", "due", "id", "records", "bytes")
 def list_(
     name: o.TopicName,
     target: o.Target,
+    out: o.Output,
     partition: o.Partitions = None,
     max_rows: Annotated[
         int, typer.Option("--max", "-n", metavar="N", help="Max rows per partition.", min=1)
     ] = 1000,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """List a topic's scheduled records, per partition in the order in which they are due."""
 
@@ -39,7 +38,7 @@ def list_(
             for row in await _rows(log, topic, number, max_rows)
         ]
 
-    table_output.listing(_COLUMNS, on_log(rows, target), as_json=json, header=header)
+    out.listing(_COLUMNS, on_log(rows, target))
 
 
 @o.command(app, "cancel")

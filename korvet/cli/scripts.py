@@ -22,16 +22,14 @@ _MODES = {True: "writes", False: "reads"}
 
 
 @o.command(app, "list")
-def list_(json: o.Json = False, header: o.Header = True) -> None:
+def list_(out: o.Output) -> None:
     """List the scripts with version and SHA-1."""
-    table_output.listing(
+    out.listing(
         ("name", "version", "sha1", "mode", "description"),
         [
             (b.name, b.version, b.sha1, _MODES[b.contract.writes], b.contract.sentence)
             for b in _bundles()
         ],
-        as_json=json,
-        header=header,
     )
 
 

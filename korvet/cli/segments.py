@@ -33,11 +33,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
 @o.command(app, "show")
 def show(
     file: File,
+    out: o.Output,
     batches: Annotated[
         bool, typer.Option("--batches", help="List the record batches in place of the header.")
     ] = False,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Print a segment's header, or its record batches.
 
@@ -49,17 +48,17 @@ def show(
         rows = _batch_rows(memoryview(data)[: segment.header.bytes]) if batches else []
     if batches:
         columns = ("position", "first", "last", "records", "max_timestamp", "producer", "bytes")
-        table_output.listing(columns, rows, as_json=json, header=header)
+        out.listing(columns, rows)
         return
     values = {
         **msgspec.to_builtins(segment.header),
         "chunks": len(segment.rows),
         "aborted": [row._asdict() for row in segment.aborted],
     }
-    if json:
+    if out.json:
         table_output.document(values)
     else:
-        table_output.table(("field", "value"), list(values.items()), header=header)
+        table_output.table(("field", "value"), list(values.items()), header=out.header)
 
 
 @o.command(app, "verify")
@@ -123,9 +122,7 @@ def _problems(file: Path) -> Sequence[str]:
 
 
 @o.command(app, "list")
-def list_(
-    topic: o.TopicName, target: o.Target, json: o.Json = False, header: o.Header = True
-) -> None:
+def list_(topic: o.TopicName, target: o.Target, out: o.Output) -> None:
     """List the segments of a topic by the manifest in Redis."""
     keys, rows = Keys(target.namespace), []
     with store(target) as reached:
@@ -139,7 +136,7 @@ def list_(
                 counts = (each.records, each.size, each.max_timestamp)
                 rows.append((partition, each.first, each.last, *counts, each.id))
     columns = ("partition", "first", "last", "records", "bytes", "max_timestamp", "id")
-    table_output.listing(columns, rows, as_json=json, header=header)
+    out.listing(columns, rows)
 
 
 @contextmanager

@@ -25,14 +25,13 @@ _COLUMNS = ("of", "name", "default", "type", "changes", "description")
 
 
 def settings(
+    out: o.Output,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")
     ] = None,
     of: Annotated[
         str | None, typer.Option("--of", metavar="KIND", help="broker, topic or group.")
     ] = None,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """List the settings of brokers, topics and groups.
 
@@ -54,8 +53,8 @@ def settings(
         for each in table.values()
         if (each.name in names if names else each.effect)
     ]
-    if json or not names:
-        table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+    if out.json or not names:
+        out.listing(_COLUMNS, rows)
     else:
         _describe(rows)
 

@@ -136,16 +136,6 @@ def _shown(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> "Tab
     return shown
 
 
-def listing(
-    columns: Sequence[str], rows: Iterable[Row], *, as_json: bool, header: bool = True
-) -> None:
-    """Print rows as a table, or as a JSON array of objects with the columns as names."""
-    if as_json:
-        document(objects(columns, rows))
-    else:
-        table(columns, rows, header=header)
-
-
 def objects(columns: Sequence[str], rows: Iterable[Row]) -> list[dict[str, object]]:
     """Name each row's values by their columns."""
     return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -80,11 +80,7 @@ def scan(
 
 @o.command(app, "verify")
 def verify(
-    name: o.TopicName,
-    target: o.Target,
-    partition: o.Partitions = None,
-    json: o.Json = False,
-    header: o.Header = True,
+    name: o.TopicName, target: o.Target, out: o.Output, partition: o.Partitions = None
 ) -> None:
     """Compare the table with the records of the log; needs memory for a hash of each key's value.
 
@@ -101,7 +97,7 @@ def verify(
         ]
 
     rows = on_log(run, target)
-    table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+    out.listing(_COLUMNS, rows)
     if any(row[2] for row in rows):
         raise typer.Exit(1)
 

@@ -40,7 +40,7 @@ SPENT = "appends fail"
 
 
 @o.command(app, "list")
-def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def list_(via: Via, out: o.Output) -> None:
     """List topics with layout, records and bytes. Brokers return no number of records."""
 
     async def rows(log: AsyncKorvet) -> list[table_output.Row]:
@@ -54,7 +54,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
 
     columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
     found = via.run(_list) if via.has_brokers else on_log(rows, via.target)
-    table_output.listing(columns, found, as_json=json, header=header)
+    out.listing(columns, found)
 
 
 @o.command(app, "create")
@@ -105,7 +105,7 @@ def create(
 
 
 @o.command(app, "describe")
-def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def describe(name: o.TopicName, via: Via, out: o.Output) -> None:
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
@@ -164,7 +164,7 @@ def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header
         else on_log(run, via.target)
     )
     of_config = ("config", "value", "source")
-    if json:
+    if out.json:
         table_output.document(
             {
                 "topic": name,
@@ -173,9 +173,9 @@ def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header
             }
         )
         return
-    table_output.table(of_config, configs, header=header)
+    table_output.table(of_config, configs, header=out.header)
     table_output.line("")
-    table_output.table(of_part, parts, header=header)
+    table_output.table(of_part, parts, header=out.header)
 
 
 @o.command(app, "delete")
@@ -254,12 +254,11 @@ def trim(
 def repair(
     name: o.TopicName,
     target: o.Target,
+    out: o.Output,
     partition: o.Partitions = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Delete them. Without it they are only counted.")
     ] = False,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """Delete the entries of other programs whose ids can have no offset.
 
@@ -280,7 +279,7 @@ def repair(
 
     rows = on_log(run, target)
     columns = ("partition", "without_offset", "bytes", "done")
-    table_output.listing(columns, rows, as_json=json, header=header)
+    out.listing(columns, rows)
     if not yes and any(row[1] or row[3] != "-" for row in rows):
         table_output.note("nothing is deleted: give --yes to delete these entries")
 

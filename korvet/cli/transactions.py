@@ -27,18 +27,18 @@ _HANGING = ("topic", "partition", "producer_id", "producer_epoch", "start_offset
 
 
 @o.command(app, "list")
-def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def list_(via: Via, out: o.Output) -> None:
     """List transactional ids with the state of their last transaction."""
 
     async def run(requests: Requests) -> list[table_output.Row]:
         found = sorted(await _list(requests), key=lambda row: str(row.transactional_id))
         return [(row.transactional_id, row.transaction_state, row.producer_id) for row in found]
 
-    table_output.listing(_COLUMNS, via.run(run), as_json=json, header=header)
+    out.listing(_COLUMNS, via.run(run))
 
 
 @o.command(app, "describe")
-def describe(name: _Id, via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def describe(name: _Id, via: Via, out: o.Output) -> None:
     """Print the state and the partitions of a transactional id."""
 
     async def run(requests: Requests) -> Any:
@@ -55,7 +55,7 @@ def describe(name: _Id, via: Via, json: o.Json = False, header: o.Header = True)
         _time(found.transaction_start_time_ms) if found.transaction_state in _OPEN else None,
         ",".join(sorted(places)) or None,
     )
-    table_output.listing(columns, [row], as_json=json, header=header)
+    out.listing(columns, [row])
 
 
 @o.command(app, "abort")
@@ -86,11 +86,10 @@ def abort(name: _Id, via: Via) -> None:
 def hanging(
     topic: o.TopicName,
     via: Via,
+    out: o.Output,
     abort: Annotated[
         bool, typer.Option("--abort", help="End them. Without it they are only listed.")
     ] = False,
-    json: o.Json = False,
-    header: o.Header = True,
 ) -> None:
     """List a topic's open transactions that no transactional id has, so that none will end them.
 
@@ -131,7 +130,7 @@ def hanging(
         return rows
 
     rows = via.run(run)
-    table_output.listing(_HANGING, rows, as_json=json, header=header)
+    out.listing(_HANGING, rows)
     if rows:
         table_output.note("aborted" if abort else "nothing is aborted: give --abort to end these")
 

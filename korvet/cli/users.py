@@ -7,7 +7,6 @@ import typer
 
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
-from korvet.cli import table_output
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import Requests, Via, on_log
 from korvet.config.setting import StartError
@@ -81,7 +80,7 @@ def passwd(
 
 
 @o.command(app, "list")
-def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+def list_(via: Via, out: o.Output) -> None:
     """List users with their mechanisms. Salts and keys are not shown."""
     found = _on_users(lambda users: users.list(), via)
     rows = [
@@ -89,7 +88,7 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
         for name, credentials in found.items()
         for mechanism, iterations in credentials.items()
     ]
-    table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json, header=header)
+    out.listing(("user", "mechanism", "iterations"), rows)
 
 
 @o.command(app, "delete")
