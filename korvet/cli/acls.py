@@ -1,6 +1,7 @@
 """`korvet acls`: list, add and delete, in Redis or at brokers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -28,28 +29,77 @@ from korvet.wire.messages.describe_acls import DescribeAclsRequest
 
 app = o.group()
 
-_Principals = Annotated[
-    list[str] | None,
-    typer.Option("--principal", metavar="TYPE:NAME", help="For example User:alice. Repeat."),
-]
-_Operations = Annotated[
-    list[str] | None,
-    typer.Option("--operation", metavar="NAME", help="For example read, write, all. Repeat."),
-]
-_Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Repeat.")]
-_Groups = Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Repeat.")]
-_TransactionalIds = Annotated[
-    list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Repeat.")
-]
-_Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-_Prefixed = Annotated[
-    bool, typer.Option("--prefixed", help="Names are prefixes; `*` is any name without this.")
-]
-_Host = Annotated[
-    str, typer.Option("--host", metavar="HOST", help="Address, network such as 10.0.0.0/8, or *.")
-]
-_Deny = Annotated[bool, typer.Option("--deny", help="Deny; a denial has priority.")]
 _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+
+
+@dataclass(frozen=True)
+class _Rules(o.Options):
+    """The options that name rules."""
+
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--principal", metavar="TYPE:NAME", help="For example User:alice. Repeat."),
+    ] = None
+    operation: Annotated[
+        list[str] | None,
+        typer.Option("--operation", metavar="NAME", help="For example read, write, all. Repeat."),
+    ] = None
+    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Repeat.")] = (
+        None
+    )
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Repeat.")] = None
+    transactional_id: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Repeat.")
+    ] = None
+    cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+    prefixed: Annotated[
+        bool, typer.Option("--prefixed", help="Names are prefixes; `*` is any name without this.")
+    ] = False
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="HOST", help="Address, network such as 10.0.0.0/8, or *."),
+    ] = "*"
+    deny: Annotated[bool, typer.Option("--deny", help="Deny; a denial has priority.")] = False
+
+    def all(self) -> list[Rule]:
+        """Return every rule that the options name. Raises BadParameter."""
+        resources = self._resources()
+        if not self.principal or not self.operation:
+            raise typer.BadParameter("--principal and --operation are needed")
+        names = [name.upper().replace("-", "_") for name in self.operation]
+        unknown = [name for name in names if name not in Operation.__members__]
+        if unknown:
+            known = ", ".join(each.name.lower() for each in Operation if each > Operation.ANY)
+            raise typer.BadParameter(
+                f"unknown operation {unknown[0].lower()!r}: use one of {known}"
+            )
+        pattern = PatternType.PREFIXED if self.prefixed else PatternType.LITERAL
+        permission = Permission.DENY if self.deny else Permission.ALLOW
+        rules = [
+            Rule(kind, pattern, name, principal, self.host, Operation[operation], permission)
+            for kind, name in resources
+            for principal in self.principal
+            for operation in names
+        ]
+        for rule in rules:
+            if reason := refusal_of(rule):
+                raise typer.BadParameter(reason)
+        return rules
+
+    def _resources(self) -> list[tuple[ResourceType, str]]:
+        """Return resource types and names. Raises BadParameter if none is given."""
+        names = {
+            ResourceType.TOPIC: self.topic,
+            ResourceType.GROUP: self.group,
+            ResourceType.TRANSACTIONAL_ID: self.transactional_id,
+            ResourceType.CLUSTER: [CLUSTER_NAME] if self.cluster else None,
+        }
+        found = [(kind, name) for kind, given in names.items() for name in given or ()]
+        if not found:
+            raise typer.BadParameter(
+                "no resource is given: use --topic, --group, --transactional-id or --cluster"
+            )
+        return found
 
 
 @o.command(app, "list")
@@ -64,32 +114,10 @@ def list_(via: Via, out: o.Output) -> None:
     out.listing(_COLUMNS, sorted(map(_row, rules)))
 
 
-def _of_rules(change: Callable[[Via, list[Rule]], None]) -> Callable[..., None]:
-    """Return a command with the options that name rules; `change` gets the rules."""
-
-    def of_options(
-        via: Via,
-        principal: _Principals = None,
-        operation: _Operations = None,
-        topic: _Topics = None,
-        group: _Groups = None,
-        transactional_id: _TransactionalIds = None,
-        cluster: _Cluster = False,
-        prefixed: _Prefixed = False,
-        host: _Host = "*",
-        deny: _Deny = False,
-    ) -> None:
-        resources = _resources(topic, group, transactional_id, cluster)
-        change(via, _rules(principal, operation, resources, prefixed, host, deny))
-
-    of_options.__doc__ = change.__doc__
-    return of_options
-
-
 @o.command(app, "add")
-@_of_rules
-def add(via: Via, rules: list[Rule]) -> None:
+def add(via: Via, named: _Rules) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
+    rules = named.all()
     if via.has_brokers:
         created = via.run(lambda requests: _add_rules(requests, rules))
     else:
@@ -100,9 +128,9 @@ def add(via: Via, rules: list[Rule]) -> None:
 
 
 @o.command(app, "delete")
-@_of_rules
-def delete(via: Via, rules: list[Rule]) -> None:
+def delete(via: Via, named: _Rules) -> None:
     """Delete the rules that `add` makes of the same options."""
+    rules = named.all()
     if via.has_brokers:
         deleted = via.run(lambda requests: _delete_rules(requests, rules))
     else:
@@ -112,57 +140,6 @@ def delete(via: Via, rules: list[Rule]) -> None:
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
         raise typer.Exit(1)
-
-
-def _resources(
-    topics: list[str] | None,
-    groups: list[str] | None,
-    transactional_ids: list[str] | None,
-    cluster: bool,
-) -> list[tuple[str, str]]:
-    """Return resource types and names. Raises BadParameter if none is given."""
-    found = [
-        *(("TOPIC", name) for name in topics or ()),
-        *(("GROUP", name) for name in groups or ()),
-        *(("TRANSACTIONAL_ID", name) for name in transactional_ids or ()),
-        *([("CLUSTER", CLUSTER_NAME)] if cluster else []),
-    ]
-    if not found:
-        raise typer.BadParameter(
-            "no resource is given: use --topic, --group, --transactional-id or --cluster"
-        )
-    return found
-
-
-def _rules(
-    principals: list[str] | None,
-    operations: list[str] | None,
-    resources: list[tuple[str, str]],
-    prefixed: bool,
-    host: str,
-    deny: bool,
-) -> list[Rule]:
-    """Return every rule that the options name. Raises BadParameter."""
-    if not principals or not operations:
-        raise typer.BadParameter("--principal and --operation are needed")
-    names = [name.upper().replace("-", "_") for name in operations]
-    unknown = [name for name in names if name not in Operation.__members__]
-    if unknown:
-        known = ", ".join(each.name.lower() for each in Operation if each > Operation.ANY)
-        raise typer.BadParameter(f"unknown operation {unknown[0].lower()!r}: use one of {known}")
-    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    permission = Permission.DENY if deny else Permission.ALLOW
-    rules = [
-        Rule(ResourceType[kind], pattern, name, principal, host, Operation[operation], permission)
-        for kind, name in resources
-        for principal in principals
-        for operation in names
-    ]
-    for rule in rules:
-        reason = refusal_of(rule)
-        if reason:
-            raise typer.BadParameter(reason)
-    return rules
 
 
 def _row(rule: Rule) -> tuple[str, ...]:

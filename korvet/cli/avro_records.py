@@ -1,6 +1,7 @@
 """Avro in `korvet consume` and `korvet produce`: keys and values as JSON."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,18 +17,6 @@ from korvet.config.setting import StartError
 from korvet.library import record_lines
 from korvet.library.values import Record, StoredRecord
 
-SchemaFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--schema", metavar="FILE", help="The values are Avro of this schema.", show_default=False
-    ),
-]
-KeySchemaFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--key-schema", metavar="FILE", help="The keys are Avro of this schema.", show_default=False
-    ),
-]
 RegistryUrl = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +27,70 @@ RegistryUrl = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class AvroOptions(o.Options):
+    """The options that say which keys and values are Avro."""
+
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="The values are Avro of this schema.",
+            show_default=False,
+        ),
+    ] = None
+    key_schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-schema",
+            metavar="FILE",
+            help="The keys are Avro of this schema.",
+            show_default=False,
+        ),
+    ] = None
+    registry: RegistryUrl = None
+
+    def reader(self, target: o.Target) -> "AvroReader | None":
+        """Return what decodes the records; None without a schema and a registry."""
+        found = registry_of(target.settings, self.registry)
+        paths = self.key_schema, self.schema
+        if found is None and paths == (None, None):
+            return None
+        require_fastavro()
+        return AvroReader(
+            *(Decoder(found, None if path is None else read_schema(path)) for path in paths)
+        )
+
+    def encoders(self, topic: str, target: o.Target) -> Mapping[str, Encoder]:
+        """Return the encoders of `key` and `value`, those that are Avro.
+
+        With a registry, the schema in a file is registered as the subject's, such as `TOPIC-value`;
+        without a file it is the subject's latest one. Raises StartError.
+        """
+        paths = {"key": self.key_schema, "value": self.schema}
+        if self.registry is None and not any(paths.values()):
+            return {}
+        require_fastavro()
+        client = registry_of(target.settings, self.registry) if self.registry else None
+        found = {}
+        for part, path in paths.items():
+            try:
+                if path is None and client is not None:
+                    schema_encoder = _latest(client, f"{topic}-{part}", is_required=part == "value")
+                elif path is not None:
+                    schema = read_schema(path)
+                    number = client.register(f"{topic}-{part}", schema) if client else None
+                    schema_encoder = Encoder(schema, number)
+                else:
+                    schema_encoder = None
+            except AvroError as error:
+                raise StartError(str(error)) from None
+            if schema_encoder is not None:
+                found[part] = schema_encoder
+        return found
 
 
 class AvroReader:
@@ -101,50 +154,6 @@ class AvroReader:
         if sentence not in self._said and len(self._said) < 100:
             self._said.add(sentence)
             table_output.note(sentence)
-
-
-def reader(
-    target: o.Target, registry: str | None, key: Path | None, value: Path | None
-) -> AvroReader | None:
-    """Return what decodes the records; None without a schema and a registry."""
-    found = registry_of(target.settings, registry)
-    if found is None and key is None and value is None:
-        return None
-    require_fastavro()
-    return AvroReader(
-        Decoder(found, None if key is None else read_schema(key)),
-        Decoder(found, None if value is None else read_schema(value)),
-    )
-
-
-def encoders(
-    topic: str, target: o.Target, registry: str | None, key: Path | None, value: Path | None
-) -> Mapping[str, Encoder]:
-    """Return the encoders of `key` and `value`, those that are Avro.
-
-    With a registry, the schema in a file is registered as the subject's, such as `TOPIC-value`;
-    without a file it is the subject's latest one. Raises StartError.
-    """
-    if registry is None and key is None and value is None:
-        return {}
-    require_fastavro()
-    client = registry_of(target.settings, registry) if registry else None
-    found = {}
-    for part, path in (("key", key), ("value", value)):
-        try:
-            if path is None and client is not None:
-                schema_encoder = _latest(client, f"{topic}-{part}", is_required=part == "value")
-            elif path is not None:
-                schema = read_schema(path)
-                number = client.register(f"{topic}-{part}", schema) if client else None
-                schema_encoder = Encoder(schema, number)
-            else:
-                schema_encoder = None
-        except AvroError as error:
-            raise StartError(str(error)) from None
-        if schema_encoder is not None:
-            found[part] = schema_encoder
-    return found
 
 
 def _latest(client: SchemaRegistry, subject: str, *, is_required: bool) -> Encoder | None:

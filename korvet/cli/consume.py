@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from korvet.base.errors import ErrorCode
-from korvet.cli import avro_records, record_template
 from korvet.cli import options as o
-from korvet.cli.avro_records import AvroReader
+from korvet.cli import record_template
+from korvet.cli.avro_records import AvroOptions, AvroReader
 from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.kafka_requests import Via
 from korvet.cli.table_output import progress
@@ -34,6 +34,7 @@ _LEVELS = ("read_uncommitted", "read_committed")
 def consume(
     name: o.TopicName,
     via: Via,
+    options: AvroOptions,
     from_: Annotated[
         str | None,
         typer.Option(
@@ -80,16 +81,13 @@ def consume(
             help="read_uncommitted, or read_committed: without aborted transactions.",
         ),
     ] = _LEVELS[0],
-    schema: avro_records.SchemaFile = None,
-    key_schema: avro_records.KeySchemaFile = None,
-    registry: avro_records.RegistryUrl = None,
 ) -> None:
     """Print a topic's records.
 
     Partition by partition, each in the order of its offsets. With --group it commits without
     being a member: a group that has members refuses it. Avro is printed as JSON.
     """
-    avro = avro_records.reader(via.target, registry, key_schema, schema)
+    avro = options.reader(via.target)
     write = _writer(format_, avro)
     start = None if from_ is None else o.position("--from", from_)
     stop = None if to is None else o.position("--to", to)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,19 +30,27 @@ app = o.group()
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")
 ]
-_Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master. Default local[*].")
-]
-_Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable."),
-]
+
+
+@dataclass(frozen=True)
+class _Spark(o.Options):
+    """The options of the Spark session."""
+
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark's master. Default local[*]."),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable."),
+    ] = None
 
 
 @o.command(app, "archive")
 def archive(
     topics: o.TopicNames,
     target: o.Target,
+    session: _Spark,
     to: Annotated[str, typer.Option("--to", metavar="PATH|TABLE", help="The table.")],
     format: _Format = "parquet",
     once: Annotated[bool, typer.Option("--once", help="Stop at the end of the log.")] = False,
@@ -79,8 +88,6 @@ def archive(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Continue after offsets that were deleted.")
     ] = False,
-    master: _Master = None,
-    conf: _Conf = None,
 ) -> None:
     """Copy topics into a table.
 
@@ -101,7 +108,7 @@ def archive(
     schema = _avro_schemas(avro_schema or [], target, registry, is_used=value == "avro")
     check_mode(value, schema)
     with spark_session(
-        "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
+        "archive", to, format, target, session, topics=topics, avro=value == "avro"
     ) as (spark, location, connection):
         job = ArchiveJob(
             connection=connection,
@@ -134,6 +141,7 @@ def archive(
 @o.command(app, "replay")
 def replay(
     target: o.Target,
+    session: _Spark,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="An existing topic.")],
     since: Annotated[
@@ -155,8 +163,6 @@ def replay(
         str | None, typer.Option("--name", help="Repeat an earlier replay under a new name.")
     ] = None,
     format: _Format = None,
-    master: _Master = None,
-    conf: _Conf = None,
 ) -> None:
     """Write a table's rows into a topic.
 
@@ -168,7 +174,7 @@ def replay(
     from korvet.spark.pipeline.replay import replay as again
 
     wanted = ReplayOptions(since, until, where, rate, keep_timestamps, name)
-    with spark_session("replay", table, format, target, master, conf, topics=[to], there=True) as (
+    with spark_session("replay", table, format, target, session, topics=[to], there=True) as (
         spark,
         location,
         connection,
@@ -181,10 +187,9 @@ def verify(
     topics: o.TopicNames,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     target: o.Target,
+    session: _Spark,
     out: o.Output,
     format: _Format = None,
-    master: _Master = None,
-    conf: _Conf = None,
 ) -> None:
     """Compare a table with the log.
 
@@ -194,9 +199,11 @@ def verify(
     from korvet.spark.pipeline.archive import open_table
     from korvet.spark.pipeline.verify import verify_archive as verdict_of
 
-    with spark_session(
-        "verify", table, format, target, master, conf, topics=topics, there=True
-    ) as (spark, location, connection):
+    with spark_session("verify", table, format, target, session, topics=topics, there=True) as (
+        spark,
+        location,
+        connection,
+    ):
         verdict = verdict_of(spark, open_table(spark, location), connection, topics)
     _print(verdict, out)
     if not verdict.equal:
@@ -207,11 +214,10 @@ def verify(
 def stats(
     topics: o.TopicNames,
     target: o.Target,
+    session: _Spark,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Also write a page with plots.")
     ] = None,
-    master: _Master = None,
-    conf: _Conf = None,
     json: o.Json = False,
 ) -> None:
     """Count topics' records, bytes and keys.
@@ -223,7 +229,7 @@ def stats(
     from korvet.spark.pipeline.report import render_html
     from korvet.spark.pipeline.stats import stats as numbers
 
-    with spark_session("stats", None, None, target, master, conf, topics=topics) as (
+    with spark_session("stats", None, None, target, session, topics=topics) as (
         spark,
         _,
         connection,
@@ -329,8 +335,7 @@ def spark_session(
     table: str | None,
     format: str | None,
     target: o.Target,
-    master: str | None,
-    conf: list[str] | None,
+    session: _Spark,
     *,
     topics: list[str],
     there: bool = False,
@@ -352,7 +357,7 @@ def spark_session(
     # An archive draws its own progress bar; other jobs have Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower()}
-    given |= o.assignments("--conf", conf)
+    given |= o.assignments("--conf", session.conf)
     location = (
         None if table is None else parse_location(table, format, {**submitted_settings(), **given})
     )
@@ -360,7 +365,7 @@ def spark_session(
         connection = Connection(url, target.namespace)
         _check_exist(connection, topics, location if there else None)
         spark = open_session(
-            location, app=f"korvet {app_name}", master=master, conf=given, avro=avro
+            location, app=f"korvet {app_name}", master=session.master, conf=given, avro=avro
         )
         try:
             yield spark, location, connection

@@ -32,6 +32,7 @@ _READ_BYTES = 1 << 18
 def produce(
     name: o.TopicName,
     via: Via,
+    options: avro_records.AvroOptions,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help=f"What a line is. {o.FORMATS}")
     ] = "text",
@@ -54,16 +55,13 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", metavar="N", help="Append to this partition.")
     ] = None,
-    schema: avro_records.SchemaFile = None,
-    key_schema: avro_records.KeySchemaFile = None,
-    registry: avro_records.RegistryUrl = None,
 ) -> None:
     """Append each line of stdin as a record.
 
     Equal keys go to one partition, as with Kafka's own producers. With a schema or a registry the
     values are read as JSON and appended as Avro.
     """
-    avro = avro_records.encoders(name, via.target, registry, key_schema, schema)
+    avro = options.encoders(name, via.target)
     parse = _parser(format_, separator, avro)
     added = _Additions(
         partition, None if key is None else key.encode(), _headers(header or ()), tombstones

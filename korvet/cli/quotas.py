@@ -1,5 +1,6 @@
 """`korvet quotas`: list, set and remove the quotas of users, client ids and addresses."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -24,21 +25,45 @@ app = o.group()
 
 DEFAULT = "(default)"
 _EXACT, _DEFAULT = 0, 1
-_User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
-_Client = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")
-]
-_Ip = Annotated[
-    str | None, typer.Option("--ip", metavar="ADDRESS", help="Of connections from this address.")
-]
-_Defaults = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--default",
-        metavar="TYPE",
-        help="Of each user, client-id or ip without another quota. Repeat.",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class _Entity(o.Options):
+    """The options that name an entity."""
+
+    user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")] = None
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")
+    ] = None
+    ip: Annotated[
+        str | None,
+        typer.Option("--ip", metavar="ADDRESS", help="Of connections from this address."),
+    ] = None
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--default",
+            metavar="TYPE",
+            help="Of each user, client-id or ip without another quota. Repeat.",
+        ),
+    ] = None
+
+    def parts(self) -> list[EntityData]:
+        """Return the parts of the entity."""
+        defaults = self.default or ()
+        unknown = [kind for kind in defaults if kind not in ENTITY_TYPES]
+        if unknown:
+            raise typer.BadParameter(
+                f"--default must be one of {', '.join(ENTITY_TYPES)}, not {unknown[0]!r}"
+            )
+        given = {USER: self.user, CLIENT_ID: self.client_id, IP: self.ip}
+        return [
+            EntityData(entity_type=kind, entity_name=name)
+            for kind, name in given.items()
+            if name is not None or kind in defaults
+        ]
+
+
 _Quotas = Annotated[
     list[str],
     typer.Argument(metavar="NAME=VALUE...", help=f"{', '.join(OF_CLIENTS)} or {CONNECTIONS}."),
@@ -47,14 +72,7 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas
 
 
 @o.command(app, "list")
-def list_(
-    via: Via,
-    out: o.Output,
-    user: _User = None,
-    client_id: _Client = None,
-    ip: _Ip = None,
-    default: _Defaults = None,
-) -> None:
+def list_(via: Via, entity: _Entity, out: o.Output) -> None:
     """List quotas: all, or those of the entities that have these names."""
     components = [
         ComponentData(
@@ -62,7 +80,7 @@ def list_(
             match_type=_DEFAULT if row.entity_name is None else _EXACT,
             match=row.entity_name,
         )
-        for row in _entity(user, client_id, ip, default)
+        for row in entity.parts()
     ]
 
     async def run(requests: Requests) -> list[table_output.Row]:
@@ -82,14 +100,7 @@ def list_(
 
 
 @o.command(app, "set")
-def set_(
-    quotas: _Quotas,
-    via: Via,
-    user: _User = None,
-    client_id: _Client = None,
-    ip: _Ip = None,
-    default: _Defaults = None,
-) -> None:
+def set_(quotas: _Quotas, via: Via, entity: _Entity) -> None:
     """Set quotas of one entity. They hold for all brokers together, within a second.
 
     Rates are bytes, partitions or connections a second; request_percentage is of one core.
@@ -98,56 +109,31 @@ def set_(
         OpData(key=name, value=_number(name, value), remove=False)
         for name, value in o.assignments("a quota", quotas)
     ]
-    _alter(via, _named(_entity(user, client_id, ip, default)), ops)
+    _alter(via, entity, ops)
     table_output.line(f"set {', '.join(op.key for op in ops)}")
 
 
 @o.command(app, "remove")
-def remove(
-    names: _Names,
-    via: Via,
-    user: _User = None,
-    client_id: _Client = None,
-    ip: _Ip = None,
-    default: _Defaults = None,
-) -> None:
+def remove(names: _Names, via: Via, entity: _Entity) -> None:
     """Remove quotas of one entity."""
     ops = [OpData(key=name, value=0.0, remove=True) for name in names]
-    _alter(via, _named(_entity(user, client_id, ip, default)), ops)
+    _alter(via, entity, ops)
     table_output.line(f"removed {', '.join(names)}")
 
 
-def _alter(via: Via, entity: list[EntityData], ops: list[OpData]) -> None:
+def _alter(via: Via, entity: _Entity, ops: list[OpData]) -> None:
+    """Change quotas of one entity. Raises BadParameter if none is named."""
+    parts = entity.parts()
+    if not parts:
+        raise typer.BadParameter("whose quota: use --user, --client-id, --ip or --default")
+
     async def run(requests: Requests) -> None:
-        entries = [EntryData(entity=entity, ops=ops)]
+        entries = [EntryData(entity=parts, ops=ops)]
         answer = await requests.call(AlterClientQuotasRequest(entries=entries, validate_only=False))
         for row in answer.entries:
             check(row)
 
     via.run(run)
-
-
-def _entity(
-    user: str | None, client_id: str | None, ip: str | None, defaults: list[str] | None
-) -> list[EntityData]:
-    """Return the parts of the entity that the options name."""
-    unknown = [kind for kind in defaults or () if kind not in ENTITY_TYPES]
-    if unknown:
-        raise typer.BadParameter(
-            f"--default must be one of {', '.join(ENTITY_TYPES)}, not {unknown[0]!r}"
-        )
-    given = {USER: user, CLIENT_ID: client_id, IP: ip}
-    return [
-        EntityData(entity_type=kind, entity_name=name)
-        for kind, name in given.items()
-        if name is not None or kind in (defaults or ())
-    ]
-
-
-def _named(entity: list[EntityData]) -> list[EntityData]:
-    if not entity:
-        raise typer.BadParameter("whose quota: use --user, --client-id, --ip or --default")
-    return entity
 
 
 def _shown(value: float) -> float | int:
