@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
@@ -38,14 +38,6 @@ logger = logfmt.get("library.reader")
 R = TypeVar("R", bound=StoredRecord)
 PartitionId = tuple[str, int]
 """Topic id and partition number."""
-
-
-class Listener(Protocol):
-    """The news of channels."""
-
-    async def listen(self, channels: set[str]) -> None: ...
-    async def wait(self, timeout_s: float) -> set[str]: ...
-    async def close(self) -> None: ...
 
 
 class NotifierListener:
@@ -139,7 +131,7 @@ class AsyncReader(ABC, Generic[R]):
         """The offset after the rows of the current partition."""
         self._recheck_at = 0.0
         store: Any = log.store
-        self._listener: Listener = (
+        self._listener: NotifierListener | PubSubListener = (
             NotifierListener(log.url, log.notifier)
             if log.url or log.notifier
             else PubSubListener(store.pubsub)

@@ -16,54 +16,44 @@ from korvet.scripts.keys import Keys
 from korvet.store.redis_py import InlineStore, iterate_inline, run_inline
 
 P = ParamSpec("P")
-R = TypeVar("R")
 Q = TypeVar("Q")
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T", bound=StoredRecord)
-AsyncCall = Callable[Concatenate[AsyncKorvet, P], Coroutine[Any, Any, R]]
-AsyncItems = Callable[Concatenate[AsyncKorvet, P], AsyncGenerator[R, None]]
 
 
-def _inline(call: AsyncCall[P, R]) -> "Callable[Concatenate[Korvet, P], R]":
-    """Return a method of AsyncKorvet that runs inline, with its signature and docstring."""
+def inline(
+    call: Callable[Concatenate[Q, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that runs a method of `_async` inline, with its signature and docstring."""
 
     @wraps(call)
-    def method(log: "Korvet", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return run_inline(call(log._log, *args, **kwargs))
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_inline(call(self._async, *args, **kwargs))
 
     return method
 
 
 def _inline_as(
-    kind: Callable[[Q], S], call: Callable[Concatenate[AsyncKorvet, P], Coroutine[Any, Any, Q]]
-) -> "Callable[Concatenate[Korvet, P], S]":
-    """Return a method of AsyncKorvet that runs inline, and whose result is wrapped in a `kind`."""
+    kind: Callable[[R], S], call: Callable[Concatenate[Q, P], Coroutine[Any, Any, R]]
+) -> Callable[Concatenate[Any, P], S]:
+    """Return a method that runs inline, and whose result is wrapped in a `kind`."""
 
     @wraps(call)
-    def method(log: "Korvet", /, *args: P.args, **kwargs: P.kwargs) -> S:
-        return kind(run_inline(call(log._log, *args, **kwargs)))
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> S:
+        return kind(run_inline(call(self._async, *args, **kwargs)))
 
     return method
 
 
-def _inline_of(
-    call: Callable[Concatenate[Q, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """Return a method of a reader that runs inline, with its signature and docstring."""
+def _iterate(
+    call: Callable[Concatenate[Q, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[Any, P], Iterator[R]]:
+    """Return a method whose items are read inline."""
 
     @wraps(call)
-    def method(follower: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return run_inline(call(follower._reader, *args, **kwargs))
-
-    return method
-
-
-def _iterate(call: AsyncItems[P, R]) -> "Callable[Concatenate[Korvet, P], Iterator[R]]":
-    """Return a method of AsyncKorvet whose items are read inline."""
-
-    @wraps(call)
-    def method(log: "Korvet", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return iterate_inline(call(log._log, *args, **kwargs))
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return iterate_inline(call(self._async, *args, **kwargs))
 
     return method
 
@@ -72,7 +62,7 @@ class Follower(Generic[T]):
     """Records of partitions, as they arrive: iterate it with `for`."""
 
     def __init__(self, reader: AsyncReader[T]) -> None:
-        self._reader = reader
+        self._async = reader
 
     def __enter__(self) -> Self:
         return self
@@ -91,86 +81,75 @@ class Follower(Generic[T]):
 
     def next(self) -> T | None:
         """Return the next record, None if none has arrived for `idle_s`."""
-        return run_inline(self._reader.next())
+        return run_inline(self._async.next())
 
     def close(self) -> None:
         """Leave the group, and close the connection for messages."""
-        run_inline(self._reader.close())
+        run_inline(self._async.close())
 
 
 class Consumer(Follower[StoredRecord]):
     """A member of a consumer group: the calls of AsyncConsumer, run inline."""
 
-    _reader: AsyncConsumer
+    _async: AsyncConsumer
 
     @property
     def hash_tag(self) -> str:
         """The hash tag of the group: keys with it are in the slot of its commits."""
-        return self._reader.hash_tag
+        return self._async.hash_tag
 
     @property
     def assignment(self) -> list[tuple[str, int]]:
         """The partitions that it reads, as topic and number."""
-        return self._reader.assignment
+        return self._async.assignment
 
     @wraps(AsyncConsumer.commit_args)
     def commit_args(self) -> AbstractContextManager[tuple[list[str], list[str]]]:
-        return self._reader.commit_args()
+        return self._async.commit_args()
 
-    heartbeat = _inline_of(AsyncConsumer.heartbeat)
-    commit = _inline_of(AsyncConsumer.commit)
-    commit_with = _inline_of(AsyncConsumer.commit_with)
-    check = _inline_of(AsyncConsumer.check)
-    rewind = _inline_of(AsyncConsumer.rewind)
+    heartbeat = inline(AsyncConsumer.heartbeat)
+    commit = inline(AsyncConsumer.commit)
+    commit_with = inline(AsyncConsumer.commit_with)
+    check = inline(AsyncConsumer.check)
+    rewind = inline(AsyncConsumer.rewind)
 
 
 class Table:
     """The newest value of each key of a topic: the calls of AsyncTable, run inline."""
 
     def __init__(self, table: AsyncTable) -> None:
-        self._table = table
+        self._async = table
 
-    @wraps(AsyncTable.get)
-    def get(self, key: bytes, partition: int | None = None) -> bytes | None:
-        return run_inline(self._table.get(key, partition))
-
-    @wraps(AsyncTable.get_with_offset)
-    def get_with_offset(self, key: bytes, partition: int) -> tuple[bytes | None, int]:
-        return run_inline(self._table.get_with_offset(key, partition))
-
-    @wraps(AsyncTable.items)
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        return iterate_inline(self._table.items())
-
-    @wraps(AsyncTable.count)
-    def count(self) -> int:
-        return run_inline(self._table.count())
+    get = inline(AsyncTable.get)
+    get_with_offset = inline(AsyncTable.get_with_offset)
+    items = _iterate(AsyncTable.items)
+    count = inline(AsyncTable.count)
 
 
 class ShareConsumer(Follower[AcquiredRecord]):
     """A member of a share group: the calls of AsyncShareConsumer, run inline."""
 
-    _reader: AsyncShareConsumer
+    _async: AsyncShareConsumer
 
     @property
     def assignment(self) -> list[tuple[str, int]]:
         """The partitions that it reads, as topic and number."""
-        return self._reader.assignment
+        return self._async.assignment
 
     def hash_tag(self, record: StoredRecord) -> str:
         """Return the hash tag of a record's partition: that of a step that acknowledges it."""
-        return self._reader.hash_tag(record)
+        return self._async.hash_tag(record)
 
     def acknowledge_args(
         self, record: StoredRecord, kind: Kind = "accept"
     ) -> AbstractContextManager[tuple[list[str], list[str]]]:
         """Yield KEYS and ARGV that acknowledge a record, for `korvet.acknowledge` in a script."""
-        return self._reader.acknowledge_args(record, kind)
+        return self._async.acknowledge_args(record, kind)
 
-    heartbeat = _inline_of(AsyncShareConsumer.heartbeat)
-    acknowledge = _inline_of(AsyncShareConsumer.acknowledge)
-    acknowledge_with = _inline_of(AsyncShareConsumer.acknowledge_with)
-    check = _inline_of(AsyncShareConsumer.check)
+    heartbeat = inline(AsyncShareConsumer.heartbeat)
+    acknowledge = inline(AsyncShareConsumer.acknowledge)
+    acknowledge_with = inline(AsyncShareConsumer.acknowledge_with)
+    check = inline(AsyncShareConsumer.check)
 
 
 class Korvet:
@@ -218,7 +197,7 @@ class Korvet:
         if store is None:
             store = InlineStore.over(client)
             store.accept_servers(accept_by(Keys(namespace), partial(InlineStore.over, client)))
-        self._log = AsyncKorvet(namespace=namespace, settings=settings, store=store)
+        self._async = AsyncKorvet(namespace=namespace, settings=settings, store=store)
 
     @classmethod
     def connect(
@@ -237,32 +216,32 @@ class Korvet:
 
     def close(self) -> None:
         """Close the connections."""
-        run_inline(self._log.close())
+        run_inline(self._async.close())
 
     # The calls of AsyncKorvet: their docstrings say what each does.
-    create_topic = _inline(AsyncKorvet.create_topic)
-    topics = _inline(AsyncKorvet.topics)
-    topic = _inline(AsyncKorvet.topic)
-    add_partitions = _inline(AsyncKorvet.add_partitions)
-    delete_topic = _inline(AsyncKorvet.delete_topic)
-    delete_records = _inline(AsyncKorvet.delete_records)
-    offsets = _inline(AsyncKorvet.offsets)
-    produce = _inline(AsyncKorvet.produce)
-    append = _inline(AsyncKorvet.append)
-    publish = _inline(AsyncKorvet.publish)
-    check = _inline(AsyncKorvet.check)
-    hash_tag = _inline(AsyncKorvet.hash_tag)
-    new_producer = _inline(AsyncKorvet.new_producer)
-    fetch = _inline(AsyncKorvet.fetch)
+    create_topic = inline(AsyncKorvet.create_topic)
+    topics = inline(AsyncKorvet.topics)
+    topic = inline(AsyncKorvet.topic)
+    add_partitions = inline(AsyncKorvet.add_partitions)
+    delete_topic = inline(AsyncKorvet.delete_topic)
+    delete_records = inline(AsyncKorvet.delete_records)
+    offsets = inline(AsyncKorvet.offsets)
+    produce = inline(AsyncKorvet.produce)
+    append = inline(AsyncKorvet.append)
+    publish = inline(AsyncKorvet.publish)
+    check = inline(AsyncKorvet.check)
+    hash_tag = inline(AsyncKorvet.hash_tag)
+    new_producer = inline(AsyncKorvet.new_producer)
+    fetch = inline(AsyncKorvet.fetch)
     records = _iterate(AsyncKorvet.records)
-    find_offset = _inline(AsyncKorvet.find_offset)
+    find_offset = inline(AsyncKorvet.find_offset)
     follow = _inline_as(Follower[StoredRecord], AsyncKorvet.follow)
     consumer = _inline_as(Consumer, AsyncKorvet.consumer)
     table = _inline_as(Table, AsyncKorvet.table)
     share_consumer = _inline_as(ShareConsumer, AsyncKorvet.share_consumer)
-    groups = _inline(AsyncKorvet.groups)
-    committed = _inline(AsyncKorvet.committed)
-    commit = _inline(AsyncKorvet.commit)
-    reset = _inline(AsyncKorvet.reset)
-    configure_group = _inline(AsyncKorvet.configure_group)
-    delete_group = _inline(AsyncKorvet.delete_group)
+    groups = inline(AsyncKorvet.groups)
+    committed = inline(AsyncKorvet.committed)
+    commit = inline(AsyncKorvet.commit)
+    reset = inline(AsyncKorvet.reset)
+    configure_group = inline(AsyncKorvet.configure_group)
+    delete_group = inline(AsyncKorvet.delete_group)

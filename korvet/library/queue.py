@@ -10,22 +10,21 @@ Rules
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
 from time import monotonic
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.batches import partition_of
-from korvet.library.korvet import Korvet
+from korvet.library.korvet import Korvet, inline
 from korvet.library.publishing import Receipt
 from korvet.library.sharing import AsyncShareConsumer, Kind
 from korvet.library.values import AcquiredRecord, Appended, KorvetError, Record
 from korvet.store.errors import StoreError
-from korvet.store.redis_py import result_of, run_inline
+from korvet.store.redis_py import result_of
 
 HEARTBEAT_S = 5.0
 """Seconds between two renewals of the lock while a coroutine works on a job."""
@@ -33,8 +32,7 @@ MAX_BACKOFF_S = 60.0
 DELETE_S = 10.0
 """Seconds between two deletions of finished jobs by a worker."""
 _LOST = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-P = ParamSpec("P")
-R = TypeVar("R")
+
 
 logger = logfmt.get("library.queue")
 
@@ -233,18 +231,6 @@ class AsyncQueue:
                 await self._log.delete_records(self.name, number, before=state.start)
 
 
-def _inline(
-    call: Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """Return a method of AsyncQueue that runs inline, with its signature and docstring."""
-
-    @wraps(call)
-    def method(queue: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return run_inline(call(queue._queue, *args, **kwargs))
-
-    return method
-
-
 class Queue:
     """Jobs in the topic `name`; the workers are the share group `group`.
 
@@ -257,10 +243,10 @@ class Queue:
     """
 
     def __init__(self, log: Korvet, name: str, *, group: str | None = None) -> None:
-        self._queue = AsyncQueue(log._log, name, group=group)
-        self.name, self.group = self._queue.name, self._queue.group
+        self._async = AsyncQueue(log._async, name, group=group)
+        self.name, self.group = self._async.name, self._async.group
 
-    create = _inline(AsyncQueue.create)
-    enqueue = _inline(AsyncQueue.enqueue)
-    work = _inline(AsyncQueue.work)
-    heartbeat = _inline(AsyncQueue.heartbeat)
+    create = inline(AsyncQueue.create)
+    enqueue = inline(AsyncQueue.enqueue)
+    work = inline(AsyncQueue.work)
+    heartbeat = inline(AsyncQueue.heartbeat)

@@ -6,8 +6,7 @@ from time import time
 from korvet.base.errors import ErrorCode
 from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
-from korvet.library.session import check, check_partition
-from korvet.library.topic_calls import TopicCalls
+from korvet.library.session import TopicCalls, check, check_partition
 from korvet.library.values import (
     Appended,
     Fetched,

@@ -110,6 +110,14 @@ class Holding:
     state: State = State.WAITING
 
 
+Key = tuple[str, int, int]
+"""A record's topic, partition and offset."""
+
+
+def _key(record: StoredRecord) -> Key:
+    return record.topic, record.partition, record.offset
+
+
 class AcknowledgeReceipt(Queued):
     """The result of an acknowledgement, known after the pipeline was executed.
 
@@ -122,7 +130,7 @@ class AcknowledgeReceipt(Queued):
     ) -> None:
         super().__init__([call])
         self._consumer = consumer
-        self._holdings = holding
+        self._holding = holding
 
     @property
     def record(self) -> AcquiredRecord:
@@ -130,21 +138,21 @@ class AcknowledgeReceipt(Queued):
         (reply,) = self._settled()
         check(reply.error, _LOST)
         self._check_durable("The acknowledgement is")
-        return self._holdings.record
+        return self._holding.record
 
     def _add_reply(self, raw: object) -> None:
         super()._add_reply(raw)
         (reply,) = self._replies
         if isinstance(reply, ShareAcknowledgeReply):
-            self._consumer._settle(self._holdings, reply)
+            self._consumer._settle(self._holding, reply)
         else:
-            self._consumer._doubt(self._holdings, State.UNKNOWN)
+            self._consumer._doubt(self._holding, State.UNKNOWN)
 
     def _fail(self, error: Exception) -> None:
         super()._fail(error)
         # redis-py raises WatchError after a broken connection, too: from another exception then.
         is_refused = type(error).__name__ == "WatchError" and error.__context__ is None
-        self._consumer._doubt(self._holdings, State.UNCHANGED if is_refused else State.UNKNOWN)
+        self._consumer._doubt(self._holding, State.UNCHANGED if is_refused else State.UNKNOWN)
 
 
 class _Acquire(PartitionAcquire):
@@ -194,9 +202,9 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
     ) -> None:
         super().__init__(log, group, topics, reading)
         self._max_records = records
-        self._holdings: dict[tuple[str, int, int], Holding] = {}
+        self._holdings: dict[Key, Holding] = {}
         """The acquired records, by topic, partition and offset."""
-        self._begun: dict[tuple[str, int, int], Holding] = {}
+        self._begun: dict[Key, Holding] = {}
         """Those in a step that has begun with `check`, or failed."""
         self._again: deque[AcquiredRecord] = deque()
         """Records to return once more."""
@@ -303,7 +311,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
     # Records.
 
     def _find(self, record: StoredRecord) -> Holding:
-        holding = self._holdings.get((record.topic, record.partition, record.offset))
+        holding = self._holdings.get(_key(record))
         if holding is None:
             raise KorvetError(ErrorCode.INVALID_RECORD_STATE, _LOST)
         return holding
@@ -317,8 +325,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
         self._notice(self.group, self._config, track.topic, track.number, reply.dead_letters)
 
     def _forget(self, holding: Holding) -> None:
-        record = holding.record
-        key = (record.topic, record.partition, record.offset)
+        key = _key(holding.record)
         self._begun.pop(key, None)
         if self._holdings.get(key) is holding:
             del self._holdings[key]
@@ -326,8 +333,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
     def _doubt(self, holding: Holding, state: State) -> None:
         """Look at the record again before the next one is returned."""
         holding.state = state
-        record = holding.record
-        self._begun[record.topic, record.partition, record.offset] = holding
+        self._begun[_key(holding.record)] = holding
 
     async def _recover(self) -> None:
         """End the steps that have failed, and return those of their records that were not lost."""
@@ -343,10 +349,9 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
                 self._doubt(holding, holding.state)
             raise
         for holding in begun:
-            record = holding.record
-            if self._holdings.get((record.topic, record.partition, record.offset)) is holding:
+            if self._holdings.get(_key(holding.record)) is holding:
                 holding.state = State.RETURNED
-                self._again.append(record)
+                self._again.append(holding.record)
 
     async def _keep(
         self, records: Sequence[Holding], *, ends_steps: bool = False, lock_ms: int = 0
@@ -385,11 +390,8 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
             return self._again.popleft()
         if self._rows and monotonic() >= self._renew_at:
             await self._renew([self._find(record) for record in self._rows])
-            self._rows = deque(row for row in self._rows if self._is_held(row))
+            self._rows = deque(row for row in self._rows if _key(row) in self._holdings)
         return await super()._take()
-
-    def _is_held(self, record: AcquiredRecord) -> bool:
-        return (record.topic, record.partition, record.offset) in self._holdings
 
     def _note_returned(self, track: Track, record: AcquiredRecord) -> None:
         self._find(record).state = State.RETURNED
@@ -429,8 +431,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
         self._rows.extend(acquire.records)
         self._current = track
         for record in acquire.records:
-            key = (record.topic, record.partition, record.offset)
-            self._holdings[key] = Holding(track, record)
+            self._holdings[_key(record)] = Holding(track, record)
         self._renew_at = began + config.record_lock_duration_ms / 2000
 
     def _call(self, holding: Holding, kind: Kind) -> Call[ShareAcknowledgeReply]:

@@ -55,7 +55,7 @@ def step(consumer: Consumer, client: redis.Redis, value: bytes | None) -> None:
 
 def remove(log: korvet.Korvet, consumer: Consumer) -> None:
     """Remove a member, as an administrator does."""
-    run_inline(log._log.store.run(GROUP.leave([(consumer._reader.member_id, "")])))  # type: ignore[attr-defined]
+    run_inline(log._async.store.run(GROUP.leave([(consumer._async.member_id, "")])))  # type: ignore[attr-defined]
 
 
 def committed(log: korvet.Korvet) -> dict[int, int]:
@@ -228,7 +228,7 @@ def test_a_member_that_died_is_removed_without_a_broker(
     with korvet.Korvet(client, settings=QUICK) as other:
         dead = other.consumer("totals", ["orders"])
         with log.consumer("totals", ["orders"], idle_s=0.05) as consumer:
-            member = f"m:{dead._reader.member_id}"
+            member = f"m:{dead._async.member_id}"
             now_s, _ = client.time()  # type: ignore[misc]
             client.zadd(GROUP.deadlines, {member: now_s * 1000 - 1})
             found = set()

@@ -352,10 +352,10 @@ def accepted(log: Korvet) -> int:
     """Return the records that the share group has accepted; it may have archived none."""
     topic_id = log.topic("orders").id
     calls = [
-        log._log.keys.partition("orders", number, topic_id).share_describe(group="totals", most=0)
+        log._async.keys.partition("orders", number, topic_id).share_describe(group="totals", most=0)
         for number in range(PARTITIONS)
     ]
-    found = run_inline(log._log.store.run_many(calls))
+    found = run_inline(log._async.store.run_many(calls))
     assert not any(state.archived for state in found)
     return sum(state.acknowledged for state in found)
 

@@ -115,12 +115,12 @@ def test_the_writes_of_a_job_and_its_acceptance_are_one_step(
             raise ValueError
         if job.deliveries == 1 and job.value == b"4":
             # Another member gets it while the worker is busy.
-            consumer: Any = emails._queue._consumer
-            partition = log._log.keys.partition("emails", 0, log.topic("emails").id)
+            consumer: Any = emails._async._consumer
+            partition = log._async.keys.partition("emails", 0, log.topic("emails").id)
             call = partition.share_release(
                 group="emails", member=consumer.member_id, delivery_limit=5
             )
-            run_inline(log._log.store.run(call))
+            run_inline(log._async.store.run(call))
         emails.heartbeat()
 
     for number in range(6):

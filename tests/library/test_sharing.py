@@ -57,17 +57,17 @@ def step(consumer: ShareConsumer, client: redis.Redis, record: AcquiredRecord) -
 
 def take(log: korvet.Korvet, consumer: ShareConsumer) -> None:
     """Take a member's records, as the end of its session does."""
-    call = log._log.keys.partition("orders", 0, log.topic("orders").id).share_release(
-        group="jobs", member=consumer._reader.member_id, delivery_limit=5
+    call = log._async.keys.partition("orders", 0, log.topic("orders").id).share_release(
+        group="jobs", member=consumer._async.member_id, delivery_limit=5
     )
-    run_inline(log._log.store.run(call))
+    run_inline(log._async.store.run(call))
 
 
 def state(log: korvet.Korvet, topic: str = "orders") -> ShareDescribeReply:
-    call = log._log.keys.partition(topic, 0, log.topic(topic).id).share_describe(
+    call = log._async.keys.partition(topic, 0, log.topic(topic).id).share_describe(
         group="jobs", most=100
     )
-    return run_inline(log._log.store.run(call))
+    return run_inline(log._async.store.run(call))
 
 
 def counts(log: korvet.Korvet, topic: str = "orders") -> tuple[int, int, int, int]:
@@ -98,7 +98,7 @@ def test_a_records_effect_and_its_acknowledgement_are_one_step(
 def test_a_member_that_has_lost_a_record_neither_acknowledges_nor_writes(
     log: korvet.Korvet, client: redis.Redis
 ) -> None:
-    lost = log._log.keys.partition("orders", 0).share_lost
+    lost = log._async.keys.partition("orders", 0).share_lost
     with consumer_of(log, max_records=1) as consumer:
         record = next(consumer)
         take(log, consumer)
@@ -322,7 +322,7 @@ def test_scheduled_records_are_appended_without_a_broker(log: korvet.Korvet) -> 
     log.create_topic("later", 1, {**DENSE, "delivery.schedule.enable": "true"})
     with consumer_of(log, "later", idle_s=None) as consumer:
         writer = threading.Thread(
-            target=lambda: korvet.Korvet(log._log.store._store._client).produce(  # type: ignore[attr-defined]
+            target=lambda: korvet.Korvet(log._async.store._store._client).produce(  # type: ignore[attr-defined]
                 "later", [Record(b"due", headers=[("korvet-delay-ms", b"20")])]
             )
         )
@@ -362,7 +362,7 @@ def test_locks_are_renewed_from_a_handler_that_takes_long(log: korvet.Korvet) ->
         consumer.acknowledge(records[1])
         first = ends()
         log.configure_group("jobs", {"share.record.lock.duration.ms": "40000"})
-        consumer._reader._renew_at = 0.0
+        consumer._async._renew_at = 0.0
         assert next(consumer).value == b"4"
         waiting = ends()
         log.configure_group("jobs", {"share.record.lock.duration.ms": "60000"})
