@@ -16,7 +16,7 @@ Rules
 
 import inspect
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from math import inf
@@ -143,8 +143,9 @@ class _Execution:
 
     def __init__(self, pipe: Any, queue: list[Any], log: Session) -> None:
         self.queue = queue
+        self._is_async = _is_async(pipe.__class__)
         is_usable = isinstance(log.store, InlineStore)
-        self._log = log if is_usable or _is_async(pipe.__class__) else None
+        self._log = log if is_usable or self._is_async else None
         self.texts: set[str] = set()
         self._pipe = pipe
         self._receipts: list[tuple[int, Queued]] = []
@@ -171,13 +172,12 @@ class _Execution:
         if _queue_of(pipe) is not self.queue:  # it was reset
             return pipe.execute(raise_on_error)
         commands = list(self.queue)
-        is_async = _is_async(pipe.__class__)
         if self._durable:
             self._error = sys.exc_info()[1]
-            pipe.reset = self._reset_async if is_async else self._reset
+            pipe.reset = self._called(self._reset)
         for name in _SENDERS:
             if send := getattr(pipe, name, None):
-                setattr(pipe, name, partial(self._send_async if is_async else self._send, send))
+                setattr(pipe, name, self._called(partial(self._send, send)))
         with self._failures():
             replies = pipe.execute(raise_on_error=False)
         if inspect.isawaitable(replies):
@@ -193,37 +193,28 @@ class _Execution:
         for name in _SENDERS:
             vars(self._pipe).pop(name, None)
 
-    def _send(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
-        """Send the commands on a connection that was asked what there is to know."""
-        connection.connect()
-        self._socket = getattr(connection, "_sock", None)
-        for words in self._questions():
-            connection.send_command(*words)
-            try:
-                self._answer = connection.read_response()
-            except Exception as error:
-                if connection._sock is not self._socket:
-                    raise
-                self._answer = error
-            if self._log is not None and words[0] == "INFO":
-                run_inline(self._log.store.accept(_run_in(self._answer)))
-        return send(connection, self._shortened(commands), *more)
+    def _called(self, work: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        """Return the method that the pipeline calls, which does not suspend without asyncio."""
+        return work if self._is_async else lambda *args: run_inline(work(*args))
 
-    async def _send_async(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
+    def _socket_of(self, connection: Any) -> Any:
+        return getattr(connection, "_writer" if self._is_async else "_sock", None)
+
+    async def _send(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
         """Send the commands on a connection that was asked what there is to know."""
-        await connection.connect()
-        self._socket = getattr(connection, "_writer", None)
+        await result_of(connection.connect())
+        self._socket = self._socket_of(connection)
         for words in self._questions():
-            await connection.send_command(*words)
+            await result_of(connection.send_command(*words))
             try:
-                self._answer = await connection.read_response()
+                self._answer = await result_of(connection.read_response())
             except Exception as error:
-                if connection._writer is not self._socket:
+                if self._socket_of(connection) is not self._socket:
                     raise
                 self._answer = error
             if self._log is not None and words[0] == "INFO":
                 await self._log.store.accept(_run_in(self._answer))
-        return await send(connection, self._shortened(commands), *more)
+        return await result_of(send(connection, self._shortened(commands), *more))
 
     def _questions(self) -> Iterator[tuple[Any, ...]]:
         """Yield what to ask the connection, and take the answers, error replies among them."""
@@ -246,38 +237,24 @@ class _Execution:
             commands[at] = (("FCALL", function, *words[2:]), options)
         return commands
 
-    def _reset(self) -> None:
+    async def _reset(self) -> None:
         """Wait on the pipeline's connection, then give it back."""
         pipe = self._pipe
         del pipe.reset
         connection = _connection_of(pipe)
         try:
             for words in self._waits():
-                connection.send_command(*words)
-                self._check(words, connection.read_response())
+                await result_of(connection.send_command(*words))
+                self._check(words, await result_of(connection.read_response()))
         except Exception as error:
             self._not_durable = f"the wait failed: {error}"
-            connection.disconnect()
-        finally:
-            pipe.reset()
-
-    async def _reset_async(self) -> None:
-        """Wait on the pipeline's connection, then give it back."""
-        pipe = self._pipe
-        del pipe.reset
-        connection = _connection_of(pipe)
-        try:
-            for words in self._waits():
-                await connection.send_command(*words)
-                self._check(words, await connection.read_response())
-        except Exception as error:
-            self._not_durable = f"the wait failed: {error}"
-            await connection.disconnect()
-        except BaseException:  # cancelled: its reply would be the next caller's
-            await connection.disconnect(nowait=True)
+            await result_of(connection.disconnect())
+        except BaseException:
+            if self._is_async:  # cancelled: its reply would be the next caller's
+                await connection.disconnect(nowait=True)
             raise
         finally:
-            await pipe.reset()
+            await result_of(pipe.reset())
 
     def _waits(self) -> Iterator[tuple[Any, ...]]:
         """Yield the commands that wait; none if `execute` raises."""
