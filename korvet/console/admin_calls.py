@@ -9,20 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from korvet.admin.config_edits import DELETE, SET
 from korvet.console.pages import actions, reset, security
 from korvet.console.pages.actions import Action, Done
-from korvet.console.pages.records import parse
-from korvet.console.pages.topic import find_topic
-from korvet.console.visit import PageError, Visit, check_row
-from korvet.groups.lag import find_offset
+from korvet.console.pages.records import offsets_at
+from korvet.console.visit import PageError, Visit
 from korvet.security.acl import Operation, ResourceType
-from korvet.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-
-_TOPIC = 2
+from korvet.wire.messages.incremental_alter_configs import AlterableConfig
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -169,29 +162,23 @@ async def alter_configs(visit: Visit, body: ConfigChanges) -> Done:
     topic = visit.path["topic"]
     configs = [
         AlterableConfig(
-            name=each.name, config_operation=int(each.operation == "DELETE"), value=each.value
+            name=each.name,
+            config_operation=DELETE if each.operation == "DELETE" else SET,
+            value=each.value,
         )
         for each in body.data
     ]
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=body.validate_only)
-    answer = await visit.call(request)
-    check_row(answer.responses[0])
+    await actions.alter_configs(visit, configs, validate_only=body.validate_only)
     return Done("", f"Configs of {topic} were changed.")
 
 
 async def reset_group(visit: Visit, body: GroupReset) -> Done:
     """Move a group to a position in every partition of a topic."""
-    group, services = visit.path["group"], visit.services
+    group = visit.path["group"]
     visit.require(Operation.READ, ResourceType.GROUP, group)
-    topic = await find_topic(visit, Operation.READ, body.topic)
-    if topic.partitions > reset.MAX_PARTITIONS:
-        raise PageError(400, f"{topic.name} has more than {reset.MAX_PARTITIONS} partitions.")
-    position, reader = parse(body.to), visit.log.reader
-    offsets = [
-        f"{number}:{await find_offset(services.store, reader, topic, number, position)}"
-        for number in range(topic.partitions)
-    ]
+    topic = await reset.topic_of(visit, body.topic)
+    found = await offsets_at(visit, topic, body.to, range(topic.partitions))
+    offsets = [f"{number}:{offset}" for number, offset in found.items()]
     form = {"id": group, "topic": topic.name, "offsets": ",".join(offsets)}
     return await _do(visit, reset.reset, **form)
 

@@ -5,7 +5,9 @@ Rules
   ended, also if no record matched: no page reads a whole log.
 - Records of several partitions are merged by timestamp; each partition keeps the order of its
   offsets.
-- A read takes at least one entry. Records that are too large are named and not read.
+- A read takes at least one entry, however large. Records that are too large for a page are named
+  and not read: the sparse index of a partition knows the bytes between two of its rows, without the
+  records. Entries of foreign clients are not in it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,19 +16,22 @@ from time import monotonic
 import msgspec
 
 from korvet.base.errors import ErrorCode
-from korvet.console.large import LargeRecords, large_at
 from korvet.console.visit import bytes_of
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
+from korvet.log.entries_query import LARGEST
 from korvet.topics.table import Topic
 
+READ_BYTES = 1 << 18
+"""Bytes of a read of one partition."""
+MAX_ENTRY_BYTES = 16 << 20
+"""Bytes between two rows of the index above which a page does not read them."""
 MAX_SCANNED = 20_000
 MAX_BYTES = 16 << 20
 MAX_SECONDS = 2.0
 MAX_STEPS = 50
 """Max steps of the search for the newest records of a partition with segments."""
-READ_BYTES = 1 << 18
-"""Bytes of a read of one partition."""
+
 
 Cursors = dict[int, int]
 """The next offset of each partition."""
@@ -175,3 +180,37 @@ async def _search(log: AsyncKorvet, topic: Topic, end: PartitionOffsets, count: 
         if low >= high - 1 or count <= reply.records <= 2 * count:
             break
     return low
+
+
+class LargeRecords(StoredRecord, frozen=True):
+    """Records that a page does not read: those from `offset` up to `next_offset`."""
+
+    next_offset: int
+    size: int
+    """About the bytes of the records."""
+
+
+async def large_at(
+    log: AsyncKorvet, topic: str, partition: int, offset: int
+) -> LargeRecords | None:
+    """Return the records at the offset if they are too large, else None."""
+    keys = log.keys.partition(topic, partition)
+    largest, total, end = await log.store.command("HMGET", keys.log, LARGEST, "bytes", "next")
+    if int(largest or 0) <= MAX_ENTRY_BYTES:
+        return None
+    index = keys.index
+    below = await log.store.command("ZREVRANGEBYSCORE", index, offset, "-inf", "LIMIT", 0, 1)
+    above = await log.store.command("ZRANGEBYSCORE", index, f"({offset}", "+inf", "LIMIT", 0, 1)
+    if not below:
+        return None  # in a segment, which is read in parts
+    next_offset, bytes_above = _parse_row(above[0]) if above else (int(end), int(total))
+    size = bytes_above - _parse_row(below[0])[1]
+    if size <= MAX_ENTRY_BYTES:
+        return None
+    return LargeRecords(topic, partition, offset, -1, None, None, (), next_offset, size)
+
+
+def _parse_row(row: bytes) -> tuple[int, int]:
+    """Return the offset and the bytes of a row of the index."""
+    offset, _, size, _ = row.split(b":")
+    return int(offset), int(size)

@@ -11,11 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from korvet.base.human import ago, size
 from korvet.broker.ops.finding import Finding, worst_first
-from korvet.console.browse import newest
-from korvet.console.described_group import DescribedGroup, Member
-from korvet.console.large import large_at
-from korvet.console.offset_rows import OffsetRow
-from korvet.console.queues import LockRow, QueueRow
+from korvet.console.browse import large_at, newest
+from korvet.console.described_group import DescribedGroup, LockRow, Member, OffsetRow, QueueRow
 from korvet.console.render import count
 from korvet.console.visit import PageError, Visit
 from korvet.library.record_calls import FETCH_BYTES

@@ -18,12 +18,11 @@ from msgspec import Meta
 from starlette.responses import StreamingResponse
 
 from korvet.base.errors import ErrorCode
-from korvet.console.large import large_at
+from korvet.console.browse import large_at
 from korvet.console.pages.actions import TIMEOUT_MS
-from korvet.console.pages.records import MAX_PARTITIONS, parse, parse_offsets
+from korvet.console.pages.records import MAX_PARTITIONS, offsets_at, parse_offsets
 from korvet.console.pages.topic import find_topic
 from korvet.console.visit import NO_PARTITION, PageError, Visit, bytes_of, check_row
-from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.following import AsyncFollower, Reading
 from korvet.library.values import KorvetError, Record, StoredRecord
@@ -271,11 +270,8 @@ async def follow(visit: Visit, _: None) -> StreamingResponse:
         raise PageError(400, f"{topic.name} has more than {MAX_PARTITIONS} partitions: choose one.")
     seen = visit.request.headers.get("last-event-id")
     offsets = parse_offsets("Last-Event-ID", seen) if seen else {}
-    position = parse(visit.query("from") or "latest")
-    store, reader = visit.services.store, visit.log.reader
-    for number in numbers:
-        if number not in offsets:
-            offsets[number] = await find_offset(store, reader, topic, number, position)
+    unknown = [number for number in numbers if number not in offsets]
+    offsets |= await offsets_at(visit, topic, visit.query("from") or "latest", unknown)
     offsets = {number: offsets[number] for number in numbers}
     events = _events(visit, topic, offsets, binary=binary)
     headers = {"X-Accel-Buffering": "no"}

@@ -5,6 +5,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from korvet.admin.config_edits import DELETE, SET, ConfigResourceType
 from korvet.console.pages.record import find_record
 from korvet.console.pages.topic import find_topic
 from korvet.console.visit import PageError, Visit, bytes_of, check, check_row
@@ -30,7 +31,6 @@ from korvet.wire.messages.incremental_alter_configs import (
 )
 
 TIMEOUT_MS = 30_000
-_TOPIC, _SET, _DELETE = 2, 0, 1
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -116,17 +116,27 @@ async def alter_config(visit: Visit) -> Done:
     """Set a config of a topic, or give it back its default."""
     topic, name = visit.path["topic"], visit.form.get("name", "")
     value: str | None = visit.form.get("value", "").strip()
-    operation = _SET
     if visit.form.get("reset"):
-        operation, value = _DELETE, None
-    config = AlterableConfig(name=name, config_operation=operation, value=value)
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=[config])
-    answer = await visit.call(
-        IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        value = None
+    operation = DELETE if value is None else SET
+    await alter_configs(
+        visit, [AlterableConfig(name=name, config_operation=operation, value=value)]
     )
-    check_row(answer.responses[0])
     what = "has its default again" if value is None else f"is {value} now"
     return Done(f"{topic_path(topic)}/configs", f"{name} {what}.")
+
+
+async def alter_configs(
+    visit: Visit, configs: list[AlterableConfig], *, validate_only: bool = False
+) -> None:
+    """Change configs of the topic of the path, all or none. Raises PageError."""
+    resource = AlterConfigsResource(
+        resource_type=ConfigResourceType.TOPIC, resource_name=visit.path["topic"], configs=configs
+    )
+    answer = await visit.call(
+        IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    )
+    check_row(answer.responses[0])
 
 
 async def produce(visit: Visit) -> Done:

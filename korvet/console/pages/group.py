@@ -6,9 +6,17 @@ import msgspec
 
 from korvet.broker.ops.finding import Finding
 from korvet.console import diagnosis
-from korvet.console.described_group import DescribedGroup, describe, redis_time_ms
-from korvet.console.offset_rows import OffsetRow, offsets_of
-from korvet.console.queues import LockRow, QueueRow, lag_of, read_queue
+from korvet.console.described_group import (
+    DescribedGroup,
+    LockRow,
+    OffsetRow,
+    QueueRow,
+    describe,
+    lag_of,
+    offsets_of,
+    read_queue,
+    redis_time_ms,
+)
 from korvet.console.visit import PageError, Visit
 from korvet.groups import lag_survey
 from korvet.groups.description import CLASSIC, TopicPartition

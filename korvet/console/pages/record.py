@@ -6,7 +6,7 @@ import msgspec
 
 from korvet.base.human import size
 from korvet.console.avro import TopicAvro
-from korvet.console.large import large_at
+from korvet.console.browse import large_at
 from korvet.console.pages.records import RecordRow, format_of, row_of
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import DETAIL_BYTES

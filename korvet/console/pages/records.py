@@ -1,19 +1,18 @@
 """Browse records: by offset, time, key or content; one record; a download."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from korvet.console.avro import TopicAvro
-from korvet.console.browse import Browsed, Cursors, Match, browse, newest
-from korvet.console.large import LargeRecords
+from korvet.console.browse import Browsed, Cursors, LargeRecords, Match, browse, newest
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show, value_of
 from korvet.console.visit import PageError, Visit
 from korvet.groups.lag import find_offset
 from korvet.library.values import PartitionOffsets, StoredRecord
-from korvet.log.position import BadPosition, Position, parse_position
+from korvet.log.position import BadPosition, parse_position
 from korvet.security.acl import Operation
 from korvet.security.quotas import CONSUMER_BYTES
 from korvet.topics.table import Topic
@@ -193,20 +192,17 @@ async def _start(
     """Return the offsets of the position."""
     if _is_newest(visit):
         return await newest(visit.log, topic, ends, limit)
-    position = parse(visit.query("from") or "earliest")
-    services = visit.services
-    return {
-        number: await find_offset(services.store, visit.log.reader, topic, number, position)
-        for number in ends
-    }
+    return await offsets_at(visit, topic, visit.query("from") or "earliest", ends)
 
 
-def parse(text: str) -> Position:
-    """Return the position of the text. Raises PageError."""
+async def offsets_at(visit: Visit, topic: Topic, text: str, numbers: Iterable[int]) -> Cursors:
+    """Return the offset of partitions at the position that the text is. Raises PageError."""
     try:
-        return parse_position(text, datetime.now(UTC))
+        position = parse_position(text, datetime.now(UTC))
     except BadPosition as error:
         raise PageError(400, str(error)) from None
+    store, reader = visit.services.store, visit.log.reader
+    return {number: await find_offset(store, reader, topic, number, position) for number in numbers}
 
 
 def _matches(visit: Visit, avro: TopicAvro) -> Match | None:

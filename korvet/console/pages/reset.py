@@ -7,15 +7,12 @@ again, those that it has finished too.
 import msgspec
 
 from korvet.base.errors import ErrorCode
-from korvet.console.offset_rows import committed
+from korvet.console.described_group import committed, read_queue
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import described, group_id
-from korvet.console.pages.records import parse, parse_offsets
-from korvet.console.pages.topic import find_topic
-from korvet.console.queues import read_queue
+from korvet.console.pages.records import offsets_at, parse_offsets
 from korvet.console.visit import PageError, Visit, check_row
 from korvet.groups.description import TopicPartition
-from korvet.groups.lag import find_offset
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.alter_share_group_offsets import (
@@ -83,7 +80,7 @@ async def _load(visit: Visit, *, previews: bool) -> ResetPage:
     topic_name, to = visit.query("topic"), visit.query("to")
     rows = []
     if previews and topic_name and to:
-        topic = await _topic(visit, topic_name)
+        topic = await topic_of(visit, topic_name)
         before = {number: offset for (at, number), offset in positions.items() if at == topic_name}
         rows = await _preview(visit, topic, to, before)
     moved = [row.lag - row.new_lag for row in rows if row.committed >= 0]
@@ -117,7 +114,8 @@ async def _starts(visit: Visit, name: str) -> dict[TopicPartition, OffsetAndLag]
     return {(row.topic, row.partition): (row.start, row.lag) for row in rows if row.start >= 0}
 
 
-async def _topic(visit: Visit, name: str) -> Topic:
+async def topic_of(visit: Visit, name: str) -> Topic:
+    """Return the topic, if the user may read it and it is not too large. Raises PageError."""
     topic = await find_topic(visit, Operation.READ, name)
     if topic.partitions > MAX_PARTITIONS:
         raise PageError(
@@ -129,16 +127,11 @@ async def _topic(visit: Visit, name: str) -> Topic:
 async def _preview(
     visit: Visit, topic: Topic, to: str, before: dict[int, OffsetAndLag]
 ) -> list[ResetRow]:
-    position = parse(to)
-    services = visit.services
     numbers = range(topic.partitions)
-    offsets = [
-        await find_offset(services.store, visit.log.reader, topic, number, position)
-        for number in numbers
-    ]
+    offsets = await offsets_at(visit, topic, to, numbers)
     old_offsets = [before.get(number, NONE) for number in numbers]
     old = await _lags(visit, topic, [max(offset, 0) for offset, _ in old_offsets])
-    new = await _lags(visit, topic, offsets)
+    new = await _lags(visit, topic, list(offsets.values()))
     return [
         ResetRow(
             number, offset, offsets[number], old[number] if lag == UNCOUNTED else lag, new[number]
@@ -158,7 +151,7 @@ async def reset(visit: Visit) -> Done:
     """Commit the offsets that the preview showed."""
     name, topic_name = visit.form.get("id", ""), visit.form.get("topic", "")
     visit.require(Operation.READ, ResourceType.GROUP, name)
-    topic = await _topic(visit, topic_name)
+    topic = await topic_of(visit, topic_name)
     pairs = parse_offsets("offsets", visit.form.get("offsets", ""))
     offsets = {(topic.name, number): offset for number, offset in pairs.items()}
     if not name or any(offset < 0 for offset in offsets.values()):

@@ -4,8 +4,7 @@ from time import time
 
 import msgspec
 
-from korvet.console.lags import GroupLag, TopicLags, lags_of
-from korvet.console.pages.topic import count_records, is_tiered
+from korvet.console.pages.topic import GroupLag, TopicLags, count_records, is_tiered, lags_of
 from korvet.console.visit import Visit
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import ListOffsetsReply
