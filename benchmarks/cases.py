@@ -15,8 +15,7 @@ from benchmarks.shared import Shared
 from benchmarks.transactions import Ends, Transactional
 from korvet.testing.bench.latency import Latency
 from korvet.testing.bench.load import Target
-from korvet.testing.bench.rows import LATENCY, RATES
-from korvet.testing.bench.throughput import Fetch, Produce
+from korvet.testing.bench.throughput import LATENCY, RATES, Fetch, Produce
 
 SEGMENTS: dict[str, Fetch] = {
     "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),

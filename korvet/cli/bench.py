@@ -14,7 +14,7 @@ from korvet.config.setting import StartError
 from korvet.testing.bench.frames import Refused
 from korvet.testing.bench.latency import Latency
 from korvet.testing.bench.load import Target
-from korvet.testing.bench.rows import DEFAULT, LATENCY, MEASURES, RATES
+from korvet.testing.bench.throughput import DEFAULT, LATENCY, MEASURES, RATES
 
 _ADDRESS = re.compile(r"(SSL://)?[^/\s]+:\d{1,5}")
 _COLUMNS = (

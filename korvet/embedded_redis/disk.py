@@ -16,6 +16,17 @@ Rules
 - If the disk is full, the server has replied to writes that its file does not have yet. A reserve,
   a file of RESERVE_BYTES, then makes room for them, and writes are refused until it fits again.
 - Whether writes are refused is a setting of the server: it outlives a `Disk` that ends.
+
+With `appendfsync everysec` a server delays writes while an fsync is slow, up to 2 s, and replies
+before it has written: acknowledged writes were lost with its process on a busy disk. With
+`appendfsync no` it always writes before it replies, and Korvet calls fsync in its place.
+
+A rewrite shortens the file and speeds up a restart. It takes one core from the writers, and a log
+is hardly smaller after it. By default a server rewrites whenever the file has doubled: 1 GB
+written at once would be written three times. So
+- a file that has doubled is rewritten when the write rate is low;
+- under constant load the server rewrites by itself, when the file has grown to eight times;
+- below MIN_BYTES it is never rewritten: a restart replays that in about a second.
 """
 
 import errno
@@ -28,12 +39,19 @@ from threading import Event, Thread
 from time import monotonic
 
 from korvet.base import logfmt
-from korvet.base.synced_files import SyncedFiles
-from korvet.embedded_redis import aof
+from korvet.base.synced_files import IDENT, SyncedFiles
 from korvet.embedded_redis.socket import ask
 
 SYNC_S = 1.0
 """Seconds from the begin of a sync to that of the next one."""
+MIN_BYTES = 512 << 20
+"""Smallest file worth a rewrite."""
+GROWTH = 2
+"""Growth since the last rewrite that makes the next one due."""
+QUIET_KB_S = 1024.0
+"""Write rate below which a rewrite may start."""
+
+
 LATE_S = 1.8
 """Age of the last completed sync, in seconds, at which writes are held."""
 REFUSE_S = 10.0
@@ -176,7 +194,7 @@ class Disk:
             self._enter(ACCEPT, b"CLIENT UNPAUSE")
         elif monotonic() >= self._check_at:
             self._check_at = monotonic() + CHECK_S
-            aof.rewrite_if_due(self._socket)
+            rewrite_if_due(self._socket)
 
     def _stop(self, state: str, command: bytes, duration_s: float) -> None:
         """Hold or refuse writes for a duration from now on, if the server takes the command."""
@@ -195,7 +213,7 @@ class Disk:
 
     def _rewrite(self) -> None:
         """Rewrite the file from memory, and forget the failure once that is done."""
-        info = aof.parsed(ask(self._socket, b"INFO persistence"))
+        info = parsed(ask(self._socket, b"INFO persistence"))
         if info.get(b"aof_rewrite_in_progress") != b"0" or info[b"aof_rewrite_scheduled"] != b"0":
             return
         if self._rewriting and info[b"aof_last_bgrewrite_status"] == b"ok":
@@ -203,3 +221,36 @@ class Disk:
         elif monotonic() >= self._check_at:
             self._check_at = monotonic() + REWRITE_S
             self._rewriting = ask(self._socket, b"BGREWRITEAOF").startswith(b"+")
+
+
+AOF_SETTINGS = (
+    ("appendfsync", "no"),
+    ("syslog-ident", IDENT),
+    ("auto-aof-rewrite-percentage", "700"),
+    # A restart may have to replay this record by record, at about 4 us each.
+    ("auto-aof-rewrite-min-size", "2gb"),
+)
+
+
+def rewrite_if_due(socket: Path) -> bool:
+    """Start a rewrite if it is due; return whether one started."""
+    due = is_due(ask(socket, b"INFO persistence") + ask(socket, b"INFO stats"))
+    return due and ask(socket, b"BGREWRITEAOF").startswith(b"+")
+
+
+def is_due(info: bytes) -> bool:
+    """Return whether INFO persistence and stats say that a rewrite is due."""
+    known = parsed(info)
+    if known.get(b"aof_enabled") != b"1" or b"instantaneous_input_kbps" not in known:
+        return False
+    if known[b"aof_rewrite_in_progress"] != b"0":
+        return False
+    size, base = int(known[b"aof_current_size"]), int(known[b"aof_base_size"])
+    busy = float(known[b"instantaneous_input_kbps"]) >= QUIET_KB_S
+    return size >= max(MIN_BYTES, GROWTH * base) and not busy
+
+
+def parsed(info: bytes) -> dict[bytes, bytes]:
+    """Return the fields of an INFO reply."""
+    lines = (line.partition(b":") for line in info.splitlines())
+    return {name: value for name, colon, value in lines if colon}

@@ -22,9 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from korvet.config.setting import StartError
-from korvet.embedded_redis import aof
 from korvet.embedded_redis.binary import environment, find, major_version, parent_death_signal
-from korvet.embedded_redis.disk import Disk
+from korvet.embedded_redis.disk import AOF_SETTINGS, Disk
 from korvet.embedded_redis.socket import ask, socket_path
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -41,7 +40,7 @@ _SETTINGS = (
     ("databases", "1"),
     ("appendonly", "yes"),
     ("aof-use-rdb-preamble", "yes"),
-    *aof.SETTINGS,
+    *AOF_SETTINGS,
     ("save", ""),
     ("maxmemory-policy", "noeviction"),
     ("always-show-logo", "no"),

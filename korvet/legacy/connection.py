@@ -26,8 +26,7 @@ from korvet.broker.network.ordered_connection import LARGE_RESPONSES, OrderedCon
 from korvet.broker.network.request_decoder import CloseConnection
 from korvet.context import Services
 from korvet.legacy.fetch import LegacyReader
-from korvet.legacy.produce import SetAppender
-from korvet.legacy.produced_sets import STOPPING, Answer, ProducedSets
+from korvet.legacy.produce import STOPPING, Answer, ProducedSets, SetAppender
 from korvet.legacy.topics import Refusal
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable

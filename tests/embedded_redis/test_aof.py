@@ -9,8 +9,8 @@ from redis import Redis
 
 from korvet.base import synced_files
 from korvet.base.synced_files import SyncedFiles
-from korvet.embedded_redis import aof
-from korvet.embedded_redis.aof import MIN_BYTES, is_due
+from korvet.embedded_redis import disk
+from korvet.embedded_redis.disk import MIN_BYTES, is_due
 from korvet.embedded_redis.server import RedisServer
 
 MB = 1 << 20
@@ -50,20 +50,20 @@ def test_a_rewrite_is_due_for_a_large_file_at_a_low_write_rate(info: bytes, due:
 def test_a_file_that_has_grown_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aof, "MIN_BYTES", MB)
+    monkeypatch.setattr(disk, "MIN_BYTES", MB)
     # Redis averages its write rate over some seconds: the test's rate counts as high.
-    monkeypatch.setattr(aof, "QUIET_KB_S", 1e9)
+    monkeypatch.setattr(disk, "QUIET_KB_S", 1e9)
     with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url, protocol=2) as client:
-        assert not aof.rewrite_if_due(server.socket)
+        assert not disk.rewrite_if_due(server.socket)
         for _ in range(3):
             client.set("key", b"x" * MB)
-        assert aof.rewrite_if_due(server.socket)
+        assert disk.rewrite_if_due(server.socket)
         while client.info("persistence")["aof_rewrite_in_progress"]:
             os.sched_yield()
         info = client.info("persistence")
         assert info["aof_last_bgrewrite_status"] == "ok"
         assert info["aof_current_size"] < 2 * MB
-        assert not aof.rewrite_if_due(server.socket)
+        assert not disk.rewrite_if_due(server.socket)
     with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url) as client:
         assert client.get("key") == b"x" * MB
 
@@ -98,4 +98,4 @@ def test_every_file_that_a_server_writes_is_synced(
 
 
 def test_a_stopped_server_is_not_rewritten(tmp_path: Path) -> None:
-    assert not aof.rewrite_if_due(tmp_path / "no.sock")
+    assert not disk.rewrite_if_due(tmp_path / "no.sock")

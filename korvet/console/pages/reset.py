@@ -11,6 +11,7 @@ from korvet.console.described_group import committed, read_queue
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import described, group_id
 from korvet.console.pages.records import offsets_at, parse_offsets
+from korvet.console.pages.topic import find_topic
 from korvet.console.visit import PageError, Visit, check_row
 from korvet.groups.description import TopicPartition
 from korvet.security.acl import Operation, ResourceType

@@ -9,7 +9,7 @@ import pytest
 from korvet.cli import run
 from korvet.testing import Broker
 from korvet.testing.bench.payloads import CODECS, batch
-from korvet.testing.bench.rows import DEFAULT, LATENCY, MEASURES, RATES
+from korvet.testing.bench.throughput import DEFAULT, LATENCY, MEASURES, RATES
 from korvet.wire.records import check_produced, records_of
 
 
