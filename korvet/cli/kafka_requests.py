@@ -1,4 +1,4 @@
-"""Where commands work: Kafka requests to brokers or to this process, or the log in Redis.
+"""Kafka requests of commands, to brokers or to this process, and work on the log in Redis.
 
 Rules
 - A command sends the requests that Kafka's own tools send, and prints their responses: its words

@@ -1,4 +1,4 @@
-"""What commands share: apps with subcommands, options, and the values of options.
+"""Apps with subcommands, the options that commands share, and the values of options.
 
 The options are read before the command's module runs: nothing heavy is imported here.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from korvet.legacy import produced_sets
+from korvet.legacy.produce import STOPPING
 from tests.interop.librdkafka import eventually
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import Client, message, produce
@@ -99,5 +99,5 @@ def test_sets_that_a_stopping_broker_drops_are_logged(away: Away) -> None:
         sent(client, SETS[2:])
         eventually(lambda: "produced sets wait for Redis" in away.broker.log)
         assert away.broker.stop() == 0
-    lines = [row for row in away.broker.log.splitlines() if produced_sets.STOPPING in row]
+    lines = [row for row in away.broker.log.splitlines() if STOPPING in row]
     assert any("produced set refused" in row and "topic=events" in row for row in lines), lines
