@@ -1,6 +1,5 @@
 """Consumer groups whose members lose responses, revoke late, restart and commit."""
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -11,8 +10,9 @@ from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import pack
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
+from tests.lua import random_group
 from tests.lua.groups import commit_call
-from tests.lua.test_group_consumer_heartbeat import KEYS, SESSION_MS, TICK_MS, Group
+from tests.lua.test_group_consumer_heartbeat import KEYS, TICK_MS, Group
 
 IDS = {"t": "a" * 32, "u": "b" * 32, "v": "c" * 32}
 NAMES = {id: name for name, id in IDS.items()}
@@ -24,25 +24,13 @@ GONE = (
 )
 
 
-class Client:
-    """A member. It owns a partition until it has reported its revocation."""
+class Client(random_group.Client):
+    """A member with a subscription."""
 
     def __init__(self, group: Group, random: Random, name: str, instance: str) -> None:
-        self.group, self.random, self.name, self.instance = group, random, name, instance
+        self.group, self.random = group, random
         self.topics = sorted(random.sample(sorted(IDS), random.randrange(1, 4)))
-        self.rebalance_ms = random.choice([10_000, 60_000])
-        self.forget()
-
-    def forget(self) -> None:
-        """Restart without state."""
-        self.epoch, self.full = 0, True
-        self.held: set[str] = set()
-        self.giving: set[str] = set()
-
-    @property
-    def has(self) -> set[str]:
-        """The partitions that no other member may own."""
-        return self.held | self.giving
+        super().__init__(name, instance, random)
 
     def beat(self, lost: float) -> None:
         """Send a heartbeat. After a lost response it has all fields again, as real clients do."""
@@ -62,13 +50,7 @@ class Client:
         self.epoch = reply.epoch
         if reply.has_assignment:
             assigned = decode_assignment(reply.assignment).items()
-            held = {f"{topic}:{number}" for topic, numbers in assigned for number in numbers}
-            self.giving = (self.giving | self.held) - held
-            self.held = held
-
-    def give(self) -> None:
-        """Revoke partitions, and report it."""
-        self.giving, self.full = set(), self.full or bool(self.giving)
+            self.take({f"{topic}:{number}" for topic, numbers in assigned for number in numbers})
 
     def commit(self, partition: str) -> int:
         """Commit at the last epoch that the client received."""
@@ -78,15 +60,16 @@ class Client:
         return self.group.runner.run(call).error
 
 
-class World:
+class World(random_group.World[Client]):
     """The group, its clients, and their topics."""
 
     def __init__(self, lua: LuaRunner, random: Random) -> None:
-        self.lua, self.random, self.group = lua, random, Group(lua)
-        self.clients: list[Client] = []
+        super().__init__(lua, random, Group(lua))
         self.sizes = {name: random.randrange(1, 8) for name in IDS}
-        self.count = self.epoch = 0
         self.resize()
+
+    def client(self, name: str, instance: str) -> Client:
+        return Client(self.group, self.random, name, instance)
 
     def resize(self) -> None:
         """Change the number of partitions, create and delete topics."""
@@ -95,68 +78,20 @@ class World:
         there = {name: (IDS[name], size) for name, size in self.sizes.items() if size}
         self.group.topics = there | {"without subscribers": ("d" * 32, 1)}
 
-    def come(self, instance: str = "") -> None:
-        """Add a client."""
-        self.count += 1
-        self.clients.append(Client(self.group, self.random, f"m{self.count}", instance))
-
-    def pass_time(self, ms: int) -> None:
-        """Let time pass while most members send heartbeats."""
-        for _ in range(ms // TICK_MS):
-            self.lua.advance(TICK_MS)
-            self.group.tick()
-            for client in self.clients:
-                if self.random.random() < 0.9:
-                    client.beat(0.1)
-
-    def settle(self) -> None:
-        """Let a session pass, and some heartbeats more."""
-        for _ in range(SESSION_MS * 11 // 10 // TICK_MS + 12):
-            self.lua.advance(TICK_MS)
-            self.group.tick()
-            for client in self.clients:
-                client.give()
-                client.beat(0)
-
-    def go(self) -> None:
-        """Make a client leave, stop, or rejoin with another id."""
-        gone = self.clients.pop(self.random.randrange(len(self.clients)))
-        if gone.instance and gone.epoch and self.random.random() < 0.6:
-            self.group.beat(gone.name, -2, instance=gone.instance)
-            self.come(gone.instance)
-        elif self.random.random() < 0.6:
-            self.group.beat(gone.name, -1, instance=gone.instance)
-
-    def step(self) -> None:
-        """Take one random step."""
-        random, kind = self.random, self.random.random()
-        if not self.clients or (kind < 0.1 and len(self.clients) < 6):
-            self.come(random.choice(["", f"i{self.count}"]))
-        elif kind < 0.15:
-            self.go()
-        elif kind < 0.18:
-            random.choice(self.clients).forget()
-        elif kind < 0.22:
-            self.resize()
-        elif kind < 0.25:
-            self.pass_time(random.choice([TICK_MS, 3 * TICK_MS, 30_000]))
+    def step_of_kind(self, kind: float) -> bool:
+        """Let time pass, remove a member as an administrator does, or commit."""
+        random = self.random
+        if kind < 0.25:
+            self.pass_time(random.choice([1, 3, 30_000 // TICK_MS]))
         elif kind < 0.29:
             client = random.choice(self.clients)
             named = (random.choice([client.name, ""]), client.instance)
-            self.lua.run(KEYS.group("g").leave([named]))
+            self.lua.run(K.leave([named]))
         elif kind < 0.45:
             self.commit(random.choice(self.clients))
         else:
-            client = random.choice(self.clients)
-            if random.random() < 0.7:
-                client.give()
-            self.lua.advance(random.randrange(40))
-            client.beat(0.1)
-
-    def members(self) -> Iterator[Client]:
-        """Return the clients that the group has not removed."""
-        names: Any = self.lua.command("HKEYS", K.consumer_members)
-        return (client for client in self.clients if client.name.encode() in names)
+            return False
+        return True
 
     def commit(self, client: Client) -> None:
         """Check that a member may commit its partitions, and at an older epoch no others."""
@@ -180,14 +115,10 @@ class World:
             assert epoch < client.epoch
 
     def check(self) -> None:
-        """Check that no partition has two owners, and that the group epoch does not fall."""
+        """Check that no partition has two owners, either."""
         held = [partition for client in self.members() for partition in client.has]
         assert len(held) == len(set(held))
-        epoch: Any = self.lua.command("HGET", K.group, "generation")
-        assert int(epoch or 0) >= self.epoch
-        self.epoch = int(epoch or 0)
-        size: Any = self.lua.command("HGET", K.group, "size")
-        assert int(size or 0) == self.lua.command("HLEN", K.consumer_members)
+        super().check()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 9])
@@ -195,13 +126,8 @@ def test_lost_responses_and_late_leaves_give_no_partition_two_owners(
     lua: LuaRunner, seed: int
 ) -> None:
     world = World(lua, Random(seed))
-    for _ in range(140):
-        world.step()
-        world.check()
-    if not world.clients:
-        world.come()
+    world.run()
     # Expired members are removed, and all others have converged.
-    world.settle()
     wanted = {
         f"{IDS[name]}:{number}"
         for name, size in world.sizes.items()
@@ -214,8 +140,4 @@ def test_lost_responses_and_late_leaves_give_no_partition_two_owners(
         assert not client.giving
         assert all(client.commit(partition) == ErrorCode.NONE for partition in client.held)
     assert lua.command("HLEN", K.partition_owners) == len(wanted)
-    for client in world.clients:
-        world.group.beat(client.name, -1, instance=client.instance)
-    assert not lua.command(
-        "EXISTS", K.consumer_members, K.target_assignment, K.partition_owners, K.instances
-    )
+    world.end()

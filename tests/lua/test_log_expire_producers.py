@@ -4,25 +4,15 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import CLASSES, IDS_FROM, JOB_IDS_FROM
 from korvet.testing import LuaRunner
+from tests.lua.partition import ID, Part
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
-ID = "1" * 32
 DAY_MS = 86_400_000
 
 
 def opened(runner: Runner) -> None:
-    runner.run(
-        KEYS.topic_create(
-            KEYS.logs("orders", range(1)),
-            topic="orders",
-            definition=b"{}",
-            topic_id=ID,
-            format="record",
-            mode="dense",
-            bits=10,
-        )
-    )
+    Part(runner, "record", "dense", topic="orders").create()
 
 
 def send(runner: Runner, producer: int, sequence: int = 0, transaction: int = -1) -> int:

@@ -5,10 +5,10 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.scripts.calls.partition import GroupDestroyReply, GroupSeekReply
 from korvet.scripts.keys import Keys
+from tests.lua.partition import ID, Part
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
-ID = "1" * 32
 STREAM = KEYS.partition("orders", 0).stream
 
 
@@ -19,17 +19,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
     """Create a partition with records; return their offsets."""
-    runner.run(
-        KEYS.topic_create(
-            KEYS.logs("orders", range(1)),
-            topic="orders",
-            definition=b"{}",
-            topic_id=ID,
-            format="record",
-            mode=mode,
-            bits=10,
-        )
-    )
+    Part(runner, "record", mode, topic="orders").create()
     return [
         runner.run(
             KEYS.partition("orders", 0, ID).append(

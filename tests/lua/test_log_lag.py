@@ -8,11 +8,11 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.calls.partition import LagReply
 from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
+from tests.lua.partition import ID, Part
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner
 
 KEYS = Keys()
-ID = "1" * 32
 
 
 def lag(runner: Runner, offset: int, topic_id: str = ID) -> LagReply:
@@ -20,17 +20,7 @@ def lag(runner: Runner, offset: int, topic_id: str = ID) -> LagReply:
 
 
 def create(runner: Runner, format: str, mode: str) -> None:
-    runner.run(
-        KEYS.topic_create(
-            KEYS.logs("orders", range(1)),
-            topic="orders",
-            definition=b"{}",
-            topic_id=ID,
-            format=format,
-            mode=mode,
-            bits=10,
-        )
-    )
+    Part(runner, format, mode, topic="orders").create()
 
 
 def append(runner: Runner, format: str, count: int, size: int) -> int:

@@ -8,25 +8,15 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import SkipRecordsReply
 from korvet.scripts.keys import Keys
+from tests.lua.partition import ID, Part
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
-ID = "a" * 32
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
 
 
 def create(runner: Runner, form: str, mode: str) -> None:
-    runner.run(
-        KEYS.topic_create(
-            KEYS.logs("t", range(1)),
-            topic="t",
-            definition=b"{}",
-            topic_id=ID,
-            format=form,
-            mode=mode,
-            bits=10,
-        )
-    )
+    Part(runner, form, mode).create()
 
 
 def append(runner: Runner, form: str, count: int, size: int) -> list[int]:

@@ -29,8 +29,7 @@ from korvet.transactions.coordinator import MEMBERS_PER_CALL
 from korvet.wire import record_entries
 from korvet.wire.records import Record
 from tests.lua.groups import Group
-from tests.lua.partition import ID as PART_ID
-from tests.lua.partition import Part
+from tests.lua.partition import ID, Part
 from tests.lua.streams import Group as StreamsGroup
 from tests.lua.streams import subtopology, topology
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
@@ -39,7 +38,6 @@ from tests.lua.worst_share import RUNS, STEP, held
 
 R = TypeVar("R", bound=Reply)
 KEYS = Keys()
-ID = "1" * 32
 LIMIT_US = 50_000
 COMMAND_US, VALUE_US, BYTE_US, INSTRUCTION_US = 1.5, 0.15, 0.0025, 0.02
 MEMBERS, TOPICS, PARTITIONS, LIST = 1000, 1000, 3000, 2000
@@ -173,17 +171,7 @@ def list_share_topics(lua: LuaRunner) -> None:
 
 
 def natives(lua: LuaRunner) -> None:
-    lua.run(
-        KEYS.topic_create(
-            KEYS.logs("t", range(1)),
-            topic="t",
-            definition=b"{}",
-            topic_id=ID,
-            format="record",
-            mode="time",
-            bits=10,
-        )
-    )
+    Part(lua).create()
     for _ in range(3000):
         lua.command("XADD", KEYS.partition("t", 0).stream, "*", "value", b"v" * 10_000)
 
@@ -356,7 +344,7 @@ def append_many(lua: LuaRunner) -> None:
     large = batch_of(part.call(values // 3, fields=record_entries.fields_of(wide(values // 3))))
     assert len(large) > 1000
     batches = [batch] * (MAX_BATCHES - 1) + [large]
-    reply = lua.run(append_call.append_many(KEYS, [("t", 0, PART_ID, 0, batches)]))
+    reply = lua.run(append_call.append_many(KEYS, [("t", 0, ID, 0, batches)]))
     assert {answer.stored for answer in reply.answers} == {1}
 
 
@@ -367,7 +355,7 @@ def schedule_add(lua: LuaRunner) -> None:
     def send(rows: list[Row], ordinary: int = 0) -> None:
         fields = record_entries.fields_of(wide(ordinary)) if ordinary else []
         rest = [*(word for row in rows for word in row), *fields]
-        call = KEYS.partition("t", 0, PART_ID).schedule_add(
+        call = KEYS.partition("t", 0, ID).schedule_add(
             count=len(rows) + ordinary,
             size=0,
             max_count=10**6,
@@ -399,13 +387,13 @@ def append_due(lua: LuaRunner) -> None:
         [Row("at", n, b"", 1, 10, 5, b"1:25:value%d:%s" % (len(large), large)) for n in range(2)],
     ):
         rest = [word for row in rows for word in row]
-        call = KEYS.partition("t", 0, PART_ID).schedule_add(
+        call = KEYS.partition("t", 0, ID).schedule_add(
             count=0, max_count=10**6, max_bytes=10**9, channel="c", rows=len(rows), rest=rest
         )
         assert not lua.run(call).error
         wait_ms = 0
         while wait_ms == 0:
-            due = KEYS.partition("t", 0, PART_ID).schedule_append_due(max_rows=most, max_bytes=size)
+            due = KEYS.partition("t", 0, ID).schedule_append_due(max_rows=most, max_bytes=size)
             wait_ms = lua.run(due).wait_ms
 
 
