@@ -1,7 +1,6 @@
 """Check AppendBatcher: appends that wait, appends that share a call, and their replies."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -76,183 +75,151 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def run(body: Callable[[Table], Awaitable[None]], *, is_cluster: bool = False) -> None:
-    async def main() -> None:
-        await body(Table(is_cluster=is_cluster))
-
-    asyncio.run(main())
+@pytest.fixture
+async def table() -> Table:
+    return Table()
 
 
-def test_a_single_append_is_sent_in_this_iteration() -> None:
-    async def body(table: Table) -> None:
-        future = table.append()
-        await turn()
-        assert table.store.names == ["log.append"]
-        table.store.sent[0][1].set_result(stored(7))
-        assert (await future).base == 7
-
-    run(body)
+async def test_a_single_append_is_sent_in_this_iteration(table: Table) -> None:
+    future = table.append()
+    await turn()
+    assert table.store.names == ["log.append"]
+    table.store.sent[0][1].set_result(stored(7))
+    assert (await future).base == 7
 
 
-def test_small_appends_are_batched_while_one_is_in_flight() -> None:
-    async def body(table: Table) -> None:
-        first = table.append()
-        await turn()
-        others = [
-            table.append(partition=n & 1, word=b"%d" % n) for n in range(MIN_SECOND_FLIGHT - 1)
-        ]
-        await turn()
-        assert table.store.names == ["log.append"]
-        table.store.sent[0][1].set_result(stored(0))
-        assert (await first).base == 0
-        assert table.store.names == ["log.append", "log.append_many"]
-        batched, reply = table.store.sent[1]
-        assert batched.keys[0] == KEYS.partition("t", 0).stream
-        assert batched.keys[9] == KEYS.partition("t", 1).stream
-        # Batches of one partition are together, in the order of submission.
-        assert [arg for arg in batched.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
-        reply.set_result(LogAppendManyReply([stored(1), stored(2), stored(3)], b""))
-        assert [(await future).base for future in others] == [1, 3, 2]
-
-    run(body)
+async def test_small_appends_are_batched_while_one_is_in_flight(table: Table) -> None:
+    first = table.append()
+    await turn()
+    others = [table.append(partition=n & 1, word=b"%d" % n) for n in range(MIN_SECOND_FLIGHT - 1)]
+    await turn()
+    assert table.store.names == ["log.append"]
+    table.store.sent[0][1].set_result(stored(0))
+    assert (await first).base == 0
+    assert table.store.names == ["log.append", "log.append_many"]
+    batched, reply = table.store.sent[1]
+    assert batched.keys[0] == KEYS.partition("t", 0).stream
+    assert batched.keys[9] == KEYS.partition("t", 1).stream
+    # Batches of one partition are together, in the order of submission.
+    assert [arg for arg in batched.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
+    reply.set_result(LogAppendManyReply([stored(1), stored(2), stored(3)], b""))
+    assert [(await future).base for future in others] == [1, 3, 2]
 
 
-def test_several_waiting_appends_make_a_second_call_and_the_rest_wait_for_a_reply() -> None:
-    async def body(table: Table) -> None:
+async def test_several_waiting_appends_make_a_second_call_and_the_rest_wait_for_a_reply(
+    table: Table,
+) -> None:
+    table.append()
+    await turn()
+    for _ in range(MIN_SECOND_FLIGHT):
         table.append()
-        await turn()
-        for _ in range(MIN_SECOND_FLIGHT):
-            table.append()
-        await turn()
-        assert table.store.names == ["log.append", "log.append_many"]
-        for _ in range(2 * MIN_SECOND_FLIGHT):
-            table.append()
-        await turn()
-        assert len(table.store.sent) == 2
-        table.store.sent[1][1].set_result(LogAppendManyReply([stored(1)] * MIN_SECOND_FLIGHT, b""))
-        assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
-
-    run(body)
-
-
-def test_many_waiting_bytes_are_sent() -> None:
-    async def body(table: Table) -> None:
+    await turn()
+    assert table.store.names == ["log.append", "log.append_many"]
+    for _ in range(2 * MIN_SECOND_FLIGHT):
         table.append()
-        await turn()
-        for _ in range(MIN_SECOND_FLIGHT):
-            table.append()
-        await turn()
-        for _ in range(MAX_WAITING_BYTES // MAX_SHARED_BYTES):
-            table.append(size=HEAVY)
-        await turn()
-        assert table.store.names == ["log.append", "log.append_many"]
+    await turn()
+    assert len(table.store.sent) == 2
+    table.store.sent[1][1].set_result(LogAppendManyReply([stored(1)] * MIN_SECOND_FLIGHT, b""))
+    assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
+
+
+async def test_many_waiting_bytes_are_sent(table: Table) -> None:
+    table.append()
+    await turn()
+    for _ in range(MIN_SECOND_FLIGHT):
         table.append()
+    await turn()
+    for _ in range(MAX_WAITING_BYTES // MAX_SHARED_BYTES):
         table.append(size=HEAVY)
-        await turn()
-        assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
-
-    run(body)
-
-
-def test_a_large_batch_is_sent_alone_after_the_waiting_ones() -> None:
-    async def body(table: Table) -> None:
-        table.append()
-        await turn()
-        table.append(word=b"small")
-        table.append(word=b"large", size=MAX_SHARED_BYTES)
-        table.append(word=b"another", size=MAX_SHARED_BYTES)
-        words = [call.args[-1] for call, _ in table.store.sent[1:]]
-        assert words == [b"small", b"large", b"another"]
-        assert table.store.names == ["log.append"] * 4
-        await turn()
-        assert len(table.store.sent) == 4
-
-    run(body)
+    await turn()
+    assert table.store.names == ["log.append", "log.append_many"]
+    table.append()
+    table.append(size=HEAVY)
+    await turn()
+    assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
 
 
-def test_no_append_waits_in_a_cluster() -> None:
-    async def body(table: Table) -> None:
-        table.append()
-        await turn()
-        table.append(partition=1)
-        table.append(partition=2)
-        table.append(partition=2)
-        await turn()
-        assert table.store.names == ["log.append", "log.append", "log.append_many"]
-        assert [len(call.keys) for call, _ in table.store.sent] == [9, 9, 9]
-
-    run(body, is_cluster=True)
-
-
-def test_one_call_takes_a_bounded_number_of_batches() -> None:
-    async def body(table: Table) -> None:
-        for n in range(MAX_BATCHES + 1):
-            table.append(partition=n // (MAX_BATCHES - 1), size=1)
-        await turn()
-        assert table.store.names == ["log.append_many", "log.append"]
-        (batched, _), (_, last) = table.store.sent
-        assert len(batched.keys) == 18
-        last.set_result(stored(1))
-        table.append()
-        await turn()
-        assert len(table.store.sent) == 3
-
-    run(body)
+async def test_a_large_batch_is_sent_alone_after_the_waiting_ones(table: Table) -> None:
+    table.append()
+    await turn()
+    table.append(word=b"small")
+    table.append(word=b"large", size=MAX_SHARED_BYTES)
+    table.append(word=b"another", size=MAX_SHARED_BYTES)
+    words = [call.args[-1] for call, _ in table.store.sent[1:]]
+    assert words == [b"small", b"large", b"another"]
+    assert table.store.names == ["log.append"] * 4
+    await turn()
+    assert len(table.store.sent) == 4
 
 
-def test_one_call_takes_a_bounded_number_of_bytes() -> None:
-    async def body(table: Table) -> None:
-        for n in range(2 * (MAX_CALL_BYTES // MAX_SHARED_BYTES) + 2):
-            table.append(partition=n % 3, size=HEAVY)
-        await turn()
-        assert table.store.names == ["log.append_many"] * 3
+async def test_no_append_waits_in_a_cluster() -> None:
+    table = Table(is_cluster=True)
+    table.append()
+    await turn()
+    table.append(partition=1)
+    table.append(partition=2)
+    table.append(partition=2)
+    await turn()
+    assert table.store.names == ["log.append", "log.append", "log.append_many"]
+    assert [len(call.keys) for call, _ in table.store.sent] == [9, 9, 9]
 
-    run(body)
+
+async def test_one_call_takes_a_bounded_number_of_batches(table: Table) -> None:
+    for n in range(MAX_BATCHES + 1):
+        table.append(partition=n // (MAX_BATCHES - 1), size=1)
+    await turn()
+    assert table.store.names == ["log.append_many", "log.append"]
+    (batched, _), (_, last) = table.store.sent
+    assert len(batched.keys) == 18
+    last.set_result(stored(1))
+    table.append()
+    await turn()
+    assert len(table.store.sent) == 3
 
 
-def test_a_batch_with_many_arguments_is_sent_alone() -> None:
-    async def body(table: Table) -> None:
-        for partition in range(3):
-            table.append(partition=partition, more=MAX_SHARED_BYTES // ARGUMENT_BYTES)
-        assert table.store.names == ["log.append"] * 3
+async def test_one_call_takes_a_bounded_number_of_bytes(table: Table) -> None:
+    for n in range(2 * (MAX_CALL_BYTES // MAX_SHARED_BYTES) + 2):
+        table.append(partition=n % 3, size=HEAVY)
+    await turn()
+    assert table.store.names == ["log.append_many"] * 3
 
-    run(body)
+
+async def test_a_batch_with_many_arguments_is_sent_alone(table: Table) -> None:
+    for partition in range(3):
+        table.append(partition=partition, more=MAX_SHARED_BYTES // ARGUMENT_BYTES)
+    assert table.store.names == ["log.append"] * 3
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), None])
-def test_a_cancelled_append_does_not_affect_the_others(error: StoreUnavailable | None) -> None:
-    async def body(table: Table) -> None:
-        futures = [table.append() for _ in range(3)]
-        futures[1].cancel()
-        await turn()
-        (_, reply), *_ = table.store.sent
-        if error:
-            reply.set_exception(error)
-        else:
-            reply.set_result(LogAppendManyReply([refused(3)] * 3, b""))
-        await turn()
-        if error:
-            assert futures[0].exception() is futures[2].exception() is error
-        else:
-            assert [futures[0].result().error, futures[2].result().error] == [3, 3]
-        table.append()
-        await turn()
-        assert len(table.store.sent) == 2
-
-    run(body)
-
-
-def test_a_partition_that_fails_alone_is_rejected_and_logged(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_cancelled_append_does_not_affect_the_others(
+    table: Table, error: StoreUnavailable | None
 ) -> None:
-    async def body(table: Table) -> None:
-        futures = [table.append(partition=n) for n in range(2)]
-        await turn()
-        table.store.sent[0][1].set_result(
-            LogAppendManyReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
-        )
-        assert [(await future).error for future in futures] == [56, 0]
+    futures = [table.append() for _ in range(3)]
+    futures[1].cancel()
+    await turn()
+    (_, reply), *_ = table.store.sent
+    if error:
+        reply.set_exception(error)
+    else:
+        reply.set_result(LogAppendManyReply([refused(3)] * 3, b""))
+    await turn()
+    if error:
+        assert futures[0].exception() is futures[2].exception() is error
+    else:
+        assert [futures[0].result().error, futures[2].result().error] == [3, 3]
+    table.append()
+    await turn()
+    assert len(table.store.sent) == 2
 
-    run(body)
+
+async def test_a_partition_that_fails_alone_is_rejected_and_logged(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    futures = [table.append(partition=n) for n in range(2)]
+    await turn()
+    table.store.sent[0][1].set_result(
+        LogAppendManyReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
+    )
+    assert [(await future).error for future in futures] == [56, 0]
     (line,) = caplog.records
     assert "korvet:t:0: WRONGTYPE of a key" in str(vars(line))

@@ -28,10 +28,10 @@ from tests.store.scripts import ROOT, Counted, add, echo, fail, push
 from tests.support.redis_servers import TestServer, server
 
 
-@asynccontextmanager
-async def connect(running: TestServer) -> AsyncIterator[AsyncStore]:
-    async with await AsyncStore.connect(running.url) as store:
-        yield store
+@pytest.fixture
+async def store(redis_server: TestServer) -> AsyncIterator[AsyncStore]:
+    async with await AsyncStore.connect(redis_server.url) as connected:
+        yield connected
 
 
 @asynccontextmanager
@@ -57,43 +57,39 @@ async def greeter(version: bytes, pings: list[bytes]) -> AsyncIterator[str]:
         yield f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
-async def test_a_call_comes_back_as_its_reply(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        assert await store.run(push(b"a")) == Counted(0, 1)
-        assert await store.command("LRANGE", "list", 0, -1) == [b"a"]
+async def test_a_call_comes_back_as_its_reply(store: AsyncStore) -> None:
+    assert await store.run(push(b"a")) == Counted(0, 1)
+    assert await store.command("LRANGE", "list", 0, -1) == [b"a"]
 
 
-async def test_the_server_is_known_after_connecting(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        assert store.server.version
-        assert store.connected
-        assert not store.is_cluster
+async def test_the_server_is_known_after_connecting(store: AsyncStore) -> None:
+    assert store.server.version
+    assert store.connected
+    assert not store.is_cluster
 
 
-async def test_calls_of_one_iteration_are_one_pipeline(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        await store.run(push(b"first"))
-        before = store.round_trips
-        replies = await store.run_many([push(b"%d" % n) for n in range(500)])
-        assert [reply.length for reply in replies] == list(range(2, 502))
-        assert store.round_trips == before + 1
+async def test_calls_of_one_iteration_are_one_pipeline(store: AsyncStore) -> None:
+    await store.run(push(b"first"))
+    before = store.round_trips
+    replies = await store.run_many([push(b"%d" % n) for n in range(500)])
+    assert [reply.length for reply in replies] == list(range(2, 502))
+    assert store.round_trips == before + 1
 
 
-async def test_a_heartbeat_does_not_wait_for_records(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        records, names = bytes(64 * 1024), keys.Keys("test")
-        appends = [
-            store.submit(
-                names.partition("missing", 0, "").append(
-                    count=1, size=len(records), max_timestamp=0, fields=[records]
-                )
+async def test_a_heartbeat_does_not_wait_for_records(store: AsyncStore) -> None:
+    records, names = bytes(64 * 1024), keys.Keys("test")
+    appends = [
+        store.submit(
+            names.partition("missing", 0, "").append(
+                count=1, size=len(records), max_timestamp=0, fields=[records]
             )
-            for _ in range(400)
-        ]
-        await store.run(heartbeats_of(names, [("g", "m", "", 1)]))
-        answered = sum(future.done() for future in appends)
-        await asyncio.gather(*appends)
-        assert answered < len(appends)
+        )
+        for _ in range(400)
+    ]
+    await store.run(heartbeats_of(names, [("g", "m", "", 1)]))
+    answered = sum(future.done() for future in appends)
+    await asyncio.gather(*appends)
+    assert answered < len(appends)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8191, 8192, 300_000, 3_000_000])
@@ -102,7 +98,7 @@ async def test_a_payload_of_any_size_arrives_whole(
     redis_server: TestServer, size: int, kind: type
 ) -> None:
     payload = bytes(range(256)) * (size // 256) + b"\r" * (size % 256)
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         reply = await store.run(echo(kind(payload)))
         assert reply.size == size
         assert reply.payload == payload
@@ -112,7 +108,7 @@ async def test_small_and_big_arguments_keep_their_order_in_a_pipeline(
     redis_server: TestServer,
 ) -> None:
     values = [b"x" * (9000 if n % 3 == 0 else 5) + b"%d" % n for n in range(200)]
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         await store.run_many([push(memoryview(value)) for value in values])
         assert await store.command("LRANGE", "list", 0, -1) == values
 
@@ -121,58 +117,59 @@ async def test_many_tasks_get_their_own_replies(redis_server: TestServer) -> Non
     async def one(n: int) -> bool:
         return (await store.run(echo(b"%d" % n))).payload == b"%d" % n
 
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         assert all(await asyncio.gather(*(one(n) for n in range(1000))))
 
 
-async def test_a_cancelled_call_disturbs_no_other(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        futures = [store.submit(push(b"%d" % n)) for n in range(5)]
-        futures[1].cancel()
-        assert (await futures[4]).length == 5
-        assert (await futures[2]).length == 3
+async def test_a_cancelled_call_disturbs_no_other(store: AsyncStore) -> None:
+    futures = [store.submit(push(b"%d" % n)) for n in range(5)]
+    futures[1].cancel()
+    assert (await futures[4]).length == 5
+    assert (await futures[2]).length == 3
 
 
-async def test_scripts_flushed_between_calls_are_loaded_again(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        for length in range(1, 4):
-            assert (await store.run(push(b"x"))).length == length
-            await store.command("SCRIPT", "FLUSH")
+async def test_scripts_flushed_between_calls_are_loaded_again(store: AsyncStore) -> None:
+    for length in range(1, 4):
+        assert (await store.run(push(b"x"))).length == length
+        await store.command("SCRIPT", "FLUSH")
 
 
-async def test_a_flush_inside_a_pipeline_keeps_the_order_of_calls(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        await store.run_many([push(b"warm"), add(b"warm")])
-        other = redis_server.client()
-        other.script_flush()
-        calls = [(push, add)[n % 2](b"%d" % n) for n in range(100)]
-        replies = await store.run_many(calls)
-        assert [reply.length for reply in replies] == list(range(3, 103))
-        values = await store.command("LRANGE", "list", 2, -1)
-        assert values == [b"%d" % n for n in range(100)]
-        other.close()
+async def test_a_flush_inside_a_pipeline_keeps_the_order_of_calls(
+    store: AsyncStore, redis_server: TestServer
+) -> None:
+    await store.run_many([push(b"warm"), add(b"warm")])
+    other = redis_server.client()
+    other.script_flush()
+    calls = [(push, add)[n % 2](b"%d" % n) for n in range(100)]
+    replies = await store.run_many(calls)
+    assert [reply.length for reply in replies] == list(range(3, 103))
+    values = await store.command("LRANGE", "list", 2, -1)
+    assert values == [b"%d" % n for n in range(100)]
+    other.close()
 
 
 async def test_calls_made_while_scripts_are_loaded_stay_after_older_ones(
-    redis_server: TestServer,
+    store: AsyncStore, redis_server: TestServer
 ) -> None:
-    async with connect(redis_server) as store:
-        await store.run(push(b"warm"))
-        with redis_server.client() as other:
-            other.script_flush()
-        futures = []
-        for n in range(50):
-            futures.append(store.submit(push(b"%d" % n)))
-            await asyncio.sleep(0)
-        await asyncio.gather(*futures)
-        values = await store.command("LRANGE", "list", 1, -1)
-        assert values == [b"%d" % n for n in range(50)]
+    await store.run(push(b"warm"))
+    with redis_server.client() as other:
+        other.script_flush()
+    futures = []
+    for n in range(50):
+        futures.append(store.submit(push(b"%d" % n)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*futures)
+    values = await store.command("LRANGE", "list", 1, -1)
+    assert values == [b"%d" % n for n in range(50)]
 
 
 async def test_calls_succeed_while_another_client_flushes_the_scripts(
     redis_server: TestServer,
 ) -> None:
-    async with connect(redis_server) as store, connect(redis_server) as vandal:
+    async with (
+        await AsyncStore.connect(redis_server.url) as store,
+        await AsyncStore.connect(redis_server.url) as vandal,
+    ):
         for n in range(1, 51):
             flush = vandal.submit_command("SCRIPT", "FLUSH")
             lengths = [reply.length for reply in await store.run_many([push(b"x"), add(b"y")])]
@@ -180,18 +177,17 @@ async def test_calls_succeed_while_another_client_flushes_the_scripts(
             await flush
 
 
-async def test_a_script_that_fails_names_itself_and_its_version(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        await store.run(push(b"x"))
-        with pytest.raises(ScriptFailed, match=r"text\.fail v1: .*WRONGTYPE") as caught:
-            await store.run(fail())
-        assert (caught.value.script, caught.value.version) == ("text.fail", 1)
+async def test_a_script_that_fails_names_itself_and_its_version(store: AsyncStore) -> None:
+    await store.run(push(b"x"))
+    with pytest.raises(ScriptFailed, match=r"text\.fail v1: .*WRONGTYPE") as caught:
+        await store.run(fail())
+    assert (caught.value.script, caught.value.version) == ("text.fail", 1)
 
 
 async def test_a_script_that_does_not_compile_says_so(redis_server: TestServer) -> None:
     broken = Script("list.push", Counted, ROOT)
     broken.__dict__.update(text="return {", sha1="0" * 40)
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         with pytest.raises(ScriptFailed, match="compil"):
             await store.run(Call(broken, ("list",), (b"x",)))
         assert (await store.run(push(b"x"))).length == 1
@@ -199,39 +195,34 @@ async def test_a_script_that_does_not_compile_says_so(redis_server: TestServer) 
 
 async def test_a_reply_of_another_shape_is_a_broken_contract(redis_server: TestServer) -> None:
     wrong = Script("text.echo", Counted, ROOT)
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         with pytest.raises(ContractBroken, match=r"text\.echo v1"):
             await store.run(Call(wrong, (), (b"x",)))
         assert (await store.run(push(b"x"))).length == 1
 
 
-async def test_a_command_that_fails_names_itself(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        with pytest.raises(CommandFailed, match="HSET: ERR wrong number"):
-            await store.command("HSET", "x")
+async def test_a_command_that_fails_names_itself(store: AsyncStore) -> None:
+    with pytest.raises(CommandFailed, match="HSET: ERR wrong number"):
+        await store.command("HSET", "x")
 
 
-async def test_the_first_failure_of_many_is_raised_and_the_others_run(
-    redis_server: TestServer,
-) -> None:
-    async with connect(redis_server) as store:
-        await store.run(push(b"x"))
-        with pytest.raises(ScriptFailed):
-            await store.run_many([push(b"y"), fail(), push(b"z"), fail()])
-        assert await store.command("LLEN", "list") == 3
+async def test_the_first_failure_of_many_is_raised_and_the_others_run(store: AsyncStore) -> None:
+    await store.run(push(b"x"))
+    with pytest.raises(ScriptFailed):
+        await store.run_many([push(b"y"), fail(), push(b"z"), fail()])
+    assert await store.command("LLEN", "list") == 3
 
 
-async def test_out_of_memory_is_refused(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        await store.command("CONFIG", "SET", "maxmemory", 1)
-        try:
-            with pytest.raises(StoreRefused, match="OOM"):
-                await store.run(push(b"x"))
-            with pytest.raises(StoreRefused, match="OOM"):
-                await store.command("SET", "x", "y")
-        finally:
-            await store.command("CONFIG", "SET", "maxmemory", 0)
-        assert (await store.run(push(b"x"))).length == 1
+async def test_out_of_memory_is_refused(store: AsyncStore) -> None:
+    await store.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        with pytest.raises(StoreRefused, match="OOM"):
+            await store.run(push(b"x"))
+        with pytest.raises(StoreRefused, match="OOM"):
+            await store.command("SET", "x", "y")
+    finally:
+        await store.command("CONFIG", "SET", "maxmemory", 0)
+    assert (await store.run(push(b"x"))).length == 1
 
 
 async def test_out_of_memory_is_refused_for_coalesced_appends(
@@ -239,7 +230,7 @@ async def test_out_of_memory_is_refused_for_coalesced_appends(
 ) -> None:
     place = ("t", 0, "f" * 32, 0)
     names, shape = keys.Keys(), {"format": "record", "mode": "dense", "bits": 10}
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         await store.run(names.partition("t", 0, place[2]).create(**shape))
         rows = [(1, 1, 1, -1, -1, -1, -1, 2, b"value", b"v")] * 2
         await store.command("CONFIG", "SET", "maxmemory", 1)
@@ -251,23 +242,20 @@ async def test_out_of_memory_is_refused_for_coalesced_appends(
         assert caught.value.code == "OOM"
 
 
-async def test_a_replica_is_unavailable_and_readers_leave_it(redis_server: TestServer) -> None:
-    async with connect(redis_server) as store:
-        await store.run(push(b"x"))
-        await store.command("REPLICAOF", "127.0.0.1", 1)
-        try:
-            mine = await store.command("CLIENT", "ID")
-            with pytest.raises(StoreUnavailable):
-                await store.run(push(b"y"))
-            await store.ready()
-            assert await store.command("CLIENT", "ID") != mine, (
-                "the store still reads from the replica"
-            )
-        finally:
-            await store.ready()
-            await store.command("REPLICAOF", "NO", "ONE")
+async def test_a_replica_is_unavailable_and_readers_leave_it(store: AsyncStore) -> None:
+    await store.run(push(b"x"))
+    await store.command("REPLICAOF", "127.0.0.1", 1)
+    try:
+        mine = await store.command("CLIENT", "ID")
+        with pytest.raises(StoreUnavailable):
+            await store.run(push(b"y"))
         await store.ready()
-        assert (await store.run(push(b"z"))).length == 2
+        assert await store.command("CLIENT", "ID") != mine, "the store still reads from the replica"
+    finally:
+        await store.ready()
+        await store.command("REPLICAOF", "NO", "ONE")
+    await store.ready()
+    assert (await store.run(push(b"z"))).length == 2
 
 
 async def test_a_server_that_stays_a_replica_is_not_left_for_each_write_it_refuses(
@@ -282,7 +270,7 @@ async def test_a_server_that_stays_a_replica_is_not_left_for_each_write_it_refus
         await store.ready()
         return await store.command("CLIENT", "ID")
 
-    async with connect(redis_server) as store:
+    async with await AsyncStore.connect(redis_server.url) as store:
         await store.command("REPLICAOF", "127.0.0.1", 1)
         try:
             first = await refused(store)
@@ -302,7 +290,7 @@ async def test_a_connection_cut_in_a_call_leaves_its_outcome_unknown_and_returns
         wire.hold()
         future = store.submit(push(b"during"))
         waiting = store.submit_command("PING")
-        async with connect(redis_server) as other:
+        async with await AsyncStore.connect(redis_server.url) as other:
             while await other.command("LLEN", "list") < 2:
                 pass
         assert store.pending_bytes > 0
