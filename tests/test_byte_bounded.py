@@ -119,7 +119,7 @@ def test_the_oldest_rows_leave_and_sizes_are_those_of_all_parts() -> None:
 
 REVIEWED = {
     "it has what Redis has: topics, partitions, groups or members that exist": """
-        base/metrics/topic_traffic.py:_rows broker/background/compaction.py:_without_copies
+        base/metrics/families.py:_rows broker/background/compaction.py:_without_copies
         broker/background/scheduled_delivery.py:_called
         broker/background/scheduled_delivery.py:_due broker/background/tasks.py:_unfinished
         config/dynamic.py:_parsed config/dynamic.py:_rows fetch/sessions.py:_logged
@@ -131,7 +131,6 @@ REVIEWED = {
         log/size_estimates.py:_by_partition log/size_estimates.py:_copied
         log/size_estimates.py:_densities log/size_estimates.py:_local_starts
         log/unchanged.py:_seen log/unchanged.py:_settled store/redis_py.py:_channels
-        base/metrics/topic_traffic.py:_rows
         remote_log/copy_demand.py:_demands remote_log/manager.py:_copied
         remote_log/manager.py:_lags remote_log/manager.py:_logged_at
         remote_log/reader.py:_next_chunks remote_log/reader.py:_prepares_at

@@ -22,7 +22,7 @@ OTHERS = {
 }
 """The folders that test no single package, and their content."""
 SMALL = """
-    base/metrics/topic_traffic broker/ops/readiness broker/telemetry cli/bench
+    broker/ops/readiness broker/telemetry cli/bench
     cli/brokers console/pages/transactions console/thread embedded_redis/defaults
     spark/entry_points/pyspark_korvet testing/fixtures
 """

@@ -25,7 +25,7 @@ AGAIN_S = 0.1
 """Seconds between two attempts to connect."""
 
 _Steps = Generator[tuple[Any, ...], Any, None]
-"""Commands to send on a new connection; each is given its reply or the server's error."""
+"""Commands to send on a new connection, the last one empty; each gets its reply or the error."""
 
 
 class Predecessors:
@@ -57,16 +57,13 @@ class Predecessors:
         discard_at_close(connection._sock)
         steps = self._steps(connection)
         command = next(steps)
-        while True:
+        while command:
             connection.send_command(*command)
             try:
                 reply = connection.read_response()
             except ResponseError as error:
                 reply = error
-            try:
-                command = steps.send(reply)
-            except StopIteration:
-                break
+            command = steps.send(reply)
         if self.accept_server is not None:
             with _refusals():
                 self.accept_server(self._run_of(connection))
@@ -77,16 +74,13 @@ class Predecessors:
         discard_at_close(connection._writer.get_extra_info("socket"))
         steps = self._steps(connection)
         command = next(steps)
-        while True:
+        while command:
             await connection.send_command(*command)
             try:
                 reply = await connection.read_response()
             except ResponseError as error:
                 reply = error
-            try:
-                command = steps.send(reply)
-            except StopIteration:
-                break
+            command = steps.send(reply)
         if self.accept_server is not None:
             with _refusals():
                 await self.accept_server(self._run_of(connection))
@@ -108,6 +102,7 @@ class Predecessors:
             self._given_up.discard(other)
         if isinstance(number, int):
             self._known[connection] = (run, number)
+        yield ()
 
     def wait(self, client: Any, is_used: Callable[[], bool]) -> None:
         """Wait until the broken connections have been ended, for at most HELD_S.

@@ -1,7 +1,7 @@
 """A group driven by its scripts alone, with the calls that a broker adds around each."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import heartbeats_of
@@ -22,8 +22,34 @@ KEYS = Keys()
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 RETENTION_MS = 7 * 24 * 3600 * 1000
 TOPIC_ID = "0" * 32
+TICK_MS = 4_000
+"""Shorter than the absence of brokers that scripts assume after 5 s."""
 Row = tuple[str, int, int, int, str, str]
+R = TypeVar("R", bound=Any)
 RANGE = (("range", b"what I read"),)
+
+
+class ModernGroup:
+    """Group `g` of a newer protocol on a runner."""
+
+    retention_ms = RETENTION_MS
+    session_ms = 45_000
+
+    def __init__(self, runner: Runner, keys: Keys = KEYS) -> None:
+        self.runner, self.keys = runner, keys.group("g")
+        self.version = 1
+        """The version of the topics table."""
+
+    def send(self, call: Call[R]) -> R:
+        """Run a heartbeat; tick the group first if the reply requires it."""
+        while (reply := self.runner.run(call)).error == Signal.TICK_FIRST:
+            self.tick()
+        return reply
+
+    def tick(self, retention_ms: int = 0) -> TickReply:
+        """Process expired deadlines."""
+        kept_ms = retention_ms or self.retention_ms
+        return self.runner.run(self.keys.tick(retention_ms=kept_ms, present_ms=-1))
 
 
 class Group:

@@ -5,7 +5,8 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from korvet.testing import LuaRunner
-from tests.lua.streams import SESSION_MS, TICK_MS, K
+from tests.lua.groups import TICK_MS
+from tests.lua.streams import SESSION_MS, K
 
 
 class Client:

@@ -5,17 +5,14 @@ from typing import Any
 from korvet.base.errors import ErrorCode
 from korvet.groups.modern import encode_subscription, pack, pack_bytes
 from korvet.groups.streams_group import decode_tasks, encode_pairs
-from korvet.scripts.calls.group import ModernDescribeReply, StreamsHeartbeatReply, TickReply
+from korvet.scripts.calls.group import ModernDescribeReply, StreamsHeartbeatReply
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
+from tests.lua.groups import ModernGroup
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
 K = KEYS.group("g")
-SESSION_MS = 45_000
-TICK_MS = 4_000
-"""Shorter than the absence of brokers that scripts assume after 5 s."""
-RETENTION_MS = 7 * 24 * 3600 * 1000
+SESSION_MS = ModernGroup.session_ms
 Info = tuple[str, int]
 
 
@@ -59,17 +56,15 @@ COUNTING = topology(
 STATEFUL = topology(subtopology("0", ["t"], changelogs=["c"]))
 
 
-class Group:
+class Group(ModernGroup):
     """A streams group, and the topics that exist."""
 
     def __init__(
         self, runner: Runner, topology: bytes = PLAIN, keys: Keys = KEYS, **sizes: int
     ) -> None:
-        self.runner = runner
-        self.keys = keys
+        super().__init__(runner, keys)
         self.topology = topology
         self.sizes = sizes or {"t": 4}
-        self.version = 1
         self.created: list[tuple[str, int]] = []
         self.creates = True
 
@@ -108,7 +103,9 @@ class Group:
         seen: dict[str, Any] = {"resolved": b"", "rows": (), "creates": int(self.creates)}
         while True:
             version = b"%d" % self.version
-            reply = self._run(member, epoch, {**words, **seen, "topics_version": version})
+            given = {**words, **seen, "topics_version": version}
+            call = self.keys.streams_heartbeat(member=member, epoch=epoch, **given)
+            reply: StreamsHeartbeatReply = self.send(call)
             if reply.missing:
                 self._create(reply.missing)
                 seen = {"resolved": b"", "rows": (), "creates": 0}
@@ -129,22 +126,9 @@ class Group:
             self.sizes[name.decode()] = int(count)
         self.version += 1
 
-    def _run(self, member: str, epoch: int, words: dict[str, Any]) -> StreamsHeartbeatReply:
-        while True:
-            call = self.keys.group("g").streams_heartbeat(member=member, epoch=epoch, **words)
-            reply = self.runner.run(call)
-            if reply.error != Signal.TICK_FIRST:
-                return reply
-            self.tick()
-
-    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
-        """Process expired deadlines."""
-        call = self.keys.group("g").tick(retention_ms=retention_ms, present_ms=-1)
-        return self.runner.run(call)
-
     def describe(self) -> ModernDescribeReply:
         """Return the group with its members."""
-        return self.runner.run(self.keys.group("g").modern_describe(type="streams"))
+        return self.runner.run(self.keys.modern_describe(type="streams"))
 
     def epoch(self, member: str) -> int:
         """Return the member's epoch."""

@@ -11,29 +11,25 @@ from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import encode_subscription, pack
 from korvet.groups.offset_commit import parse_commit
-from korvet.scripts.calls.group import ConsumerHeartbeatReply, TickReply
+from korvet.scripts.calls.group import ConsumerHeartbeatReply
 from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
+from tests.lua.groups import RETENTION_MS, TICK_MS, ModernGroup, commit_call
 from tests.lua.groups import Group as ClassicGroup
-from tests.lua.groups import commit_call
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
 TOPIC = "a" * 32
-SESSION_MS = 45_000
-TICK_MS = 4_000
-"""Shorter than the absence of brokers that scripts assume after 5 s."""
-RETENTION_MS = 7 * 24 * 3600 * 1000
+SESSION_MS = ModernGroup.session_ms
 
 
-class Group:
+class Group(ModernGroup):
     """A group whose members subscribe to topic `t`."""
 
     def __init__(self, runner: Runner, partitions: int = 6) -> None:
-        self.runner = runner
+        super().__init__(runner)
         self.partitions = partitions
-        self.version = 1
         self.topics: dict[str, tuple[str, int]] = {}
         self.between: Callable[[], object] | None = None
         """Called between a heartbeat and its repetition with topics."""
@@ -64,7 +60,7 @@ class Group:
             "rows": (),
         }
         words |= changes
-        reply = self._run(member, epoch, words)
+        reply = self._send(member, epoch, words)
         while reply.need_topics:
             topics = self.topics or {"t": (TOPIC, self.partitions)}
             wanted = {name.decode() for name in reply.names}
@@ -72,28 +68,12 @@ class Group:
             between, self.between = self.between, None
             if between:
                 between()
-            reply = self._run(
-                member,
-                epoch,
-                {
-                    **words,
-                    "resolved": encode_subscription(reply.names, reply.regexes),
-                    "rows": rows,
-                },
-            )
+            resolved = encode_subscription(reply.names, reply.regexes)
+            reply = self._send(member, epoch, {**words, "resolved": resolved, "rows": rows})
         return reply
 
-    def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
-        while True:
-            call = KEYS.group("g").consumer_heartbeat(member=member, epoch=epoch, **words)
-            reply = self.runner.run(call)
-            if reply.error != Signal.TICK_FIRST:
-                return reply
-            self.tick()
-
-    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
-        """Process expired deadlines."""
-        return self.runner.run(KEYS.group("g").tick(retention_ms=retention_ms, present_ms=-1))
+    def _send(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
+        return self.send(self.keys.consumer_heartbeat(member=member, epoch=epoch, **words))
 
 
 class Member:

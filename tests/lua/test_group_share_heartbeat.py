@@ -8,28 +8,28 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import encode_subscription, pack
-from korvet.scripts.calls.group import ShareHeartbeatReply, TickReply
+from korvet.scripts.calls.group import ShareHeartbeatReply
 from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
+from tests.lua.groups import TICK_MS, ModernGroup, commit_call
 from tests.lua.groups import Group as ClassicGroup
-from tests.lua.groups import commit_call
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
 K = KEYS.group("g")
 IDS = {"t": "a" * 32, "u": "b" * 32}
-SESSION_MS = 45_000
-TICK_MS = 4_000
+SESSION_MS = ModernGroup.session_ms
 
 
-class Group:
+class Group(ModernGroup):
     """A share group, and the topics that exist."""
 
+    retention_ms = 1000
+
     def __init__(self, runner: Runner, **sizes: int) -> None:
-        self.runner = runner
-        self.version = 1
+        super().__init__(runner)
         self.sizes = sizes or {"t": 4}
 
     def beat(
@@ -55,24 +55,16 @@ class Group:
             "rows": (),
         }
         words |= changes
-        reply = self._run(member, epoch, words)
+        reply = self._send(member, epoch, words)
         while reply.need_topics:
             wanted = {name.decode() for name in reply.names}
             rows = [("t", t, f"{IDS[t]}:{n}") for t, n in self.sizes.items() if t in wanted]
             resolved = encode_subscription(reply.names)
-            reply = self._run(member, epoch, {**words, "resolved": resolved, "rows": rows})
+            reply = self._send(member, epoch, {**words, "resolved": resolved, "rows": rows})
         return reply
 
-    def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ShareHeartbeatReply:
-        while True:
-            call = KEYS.group("g").share_heartbeat(member=member, epoch=epoch, **words)
-            reply = self.runner.run(call)
-            if reply.error != Signal.TICK_FIRST:
-                return reply
-            self.tick()
-
-    def tick(self) -> TickReply:
-        return self.runner.run(KEYS.group("g").tick(retention_ms=1000, present_ms=-1))
+    def _send(self, member: str, epoch: int, words: dict[str, Any]) -> ShareHeartbeatReply:
+        return self.send(self.keys.share_heartbeat(member=member, epoch=epoch, **words))
 
     def describe(self) -> Any:
         return self.runner.run(KEYS.group("g").modern_describe(type="share"))

@@ -8,15 +8,14 @@ from korvet.base.errors import ErrorCode
 from korvet.groups.modern import unpack
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
+from tests.lua.groups import TICK_MS, commit_call
 from tests.lua.groups import Group as ClassicGroup
-from tests.lua.groups import commit_call
 from tests.lua.streams import (
     COUNTING,
     KEYS,
     PLAIN,
     SESSION_MS,
     STATEFUL,
-    TICK_MS,
     Group,
     K,
     Member,

@@ -13,6 +13,10 @@ from time import monotonic
 
 from korvet.base.metrics.families import (
     AGES_S,
+    BYTES_IN,
+    BYTES_OUT,
+    RECORDS_IN,
+    RECORDS_OUT,
     Counter,
     Family,
     Gauge,
@@ -20,12 +24,6 @@ from korvet.base.metrics.families import (
     Labels,
     Sample,
     Series,
-)
-from korvet.base.metrics.topic_traffic import (
-    BYTES_IN,
-    BYTES_OUT,
-    RECORDS_IN,
-    RECORDS_OUT,
     TopicTraffic,
 )
 
