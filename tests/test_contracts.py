@@ -11,9 +11,8 @@ from redis.crc import key_slot
 from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle, lock
 from korvet.scripts.bundle import blank_comments
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, Signal
 from korvet.scripts.contract import Row
-from korvet.scripts.signals import Signal
 from tests.support.script_calls import sample_calls
 
 ROOT = bundle.default_root()

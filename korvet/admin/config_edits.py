@@ -13,8 +13,7 @@ from korvet.config.setting import ConfigError, Kind, Setting, find_setting
 from korvet.config.topic_policy import validate_all
 from korvet.config.topic_settings import IMMUTABLE, TOPIC
 from korvet.config.values import ConfigValue, Settings
-from korvet.topics.lifecycle import Refused, invalid_request
-from korvet.topics.names import check_topic_name
+from korvet.topics.lifecycle import Refused, check_topic_name, invalid_request
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -16,8 +16,8 @@ from korvet.cli.redis_target import store
 from korvet.cli.topics import repair_spent
 from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
+from korvet.store.handshake import parse_info
 from korvet.store.redis_user import rules
-from korvet.store.server_info import parse_info
 from korvet.store.sync_store import SyncStore
 
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}

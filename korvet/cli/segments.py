@@ -19,8 +19,7 @@ from korvet.remote_log.manifest import SegmentRow, object_name
 from korvet.scripts.keys import Keys
 from korvet.topics.table import decode_definition
 from korvet.wire import records
-from korvet.wire.batch_runs import headers_in
-from korvet.wire.segments import CorruptSegment, footer_size, read_footer, read_segment
+from korvet.wire.segments import CorruptSegment, footer_size, headers_in, read_footer, read_segment
 
 OBJECT = re.compile(r"\d{20}-[0-9a-f]+\.segment")
 """The name of an object in a store: a copy may have any other name."""

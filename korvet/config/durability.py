@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.config.setting import Kind
-from korvet.store.server_info import describe_server, online_replicas
+from korvet.store.handshake import describe_server, online_replicas
 
 _WORDS = re.compile(r"memory|fsync|(fsync\+)?replicas:([1-9]\d{0,2})", re.ASCII)
 _WAITAOF_SINCE = (7, 2)

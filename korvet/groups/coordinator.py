@@ -27,10 +27,9 @@ from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
 from korvet.groups.offset_commit import Row, parse_field
 from korvet.groups.registry import GroupRegistry, scan_fields
-from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
+from korvet.scripts.call import Call, ErrorReply, Reply, Signal, decode_group
 from korvet.scripts.calls.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier

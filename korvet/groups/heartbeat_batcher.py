@@ -18,10 +18,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from korvet.base.bounded import chunks
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, Signal
 from korvet.scripts.calls.namespace import GroupHeartbeatReply
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 

@@ -30,6 +30,7 @@ from korvet.topics.lifecycle import (
     MAX_PARTITIONS,
     Refused,
     check_assignment,
+    check_topic_name,
     create_topic,
     invalid_request,
     plan_topic,
@@ -37,7 +38,6 @@ from korvet.topics.lifecycle import (
     refuse_colliding,
     refuse_not_durable,
 )
-from korvet.topics.names import check_topic_name
 from korvet.topics.table import Definition
 from korvet.wire.messages.create_topics import (
     CreatableTopic,

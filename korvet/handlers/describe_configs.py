@@ -28,8 +28,7 @@ from korvet.config.dynamic import ALL_BROKERS
 from korvet.config.setting import Setting, Source, Text, Type, Whole, Words
 from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
-from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
-from korvet.topics.names import check_topic_name
+from korvet.topics.lifecycle import Refused, check_topic_name, invalid_request, unknown_topic
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -17,7 +17,7 @@ from korvet.base.bounded import RepeatLimit
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.scripts.producer_state import ENDED, ProducerStateEntry
-from korvet.topics.names import check_topic_name
+from korvet.topics.lifecycle import check_topic_name
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -11,7 +11,7 @@ from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import partition_rows
 from korvet.context import Context
 from korvet.security.acl import ResourceType
-from korvet.topics.names import check_topic_name
+from korvet.topics.lifecycle import check_topic_name
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,

@@ -36,7 +36,7 @@ from korvet.cluster.registration import partition_rows
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.names import KAFKAS_INTERNAL, check_topic_name
+from korvet.topics.lifecycle import KAFKAS_INTERNAL, check_topic_name
 from korvet.topics.table import Topic
 from korvet.wire.messages.metadata import (
     MetadataRequest,

@@ -11,7 +11,7 @@ from korvet.base.errors import ErrorCode
 from korvet.base.name_pattern import compile_pattern
 from korvet.context import Context
 from korvet.groups.description import CLASSIC, CONSUMER, SHARE, STREAMS, Group, describe_any
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Signal
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from korvet.wire.structs import PartitionError, TopicErrors

@@ -57,7 +57,7 @@ from korvet.groups.streams_group import (
 )
 from korvet.scripts.call import Call
 from korvet.scripts.calls.group import StreamsHeartbeatReply
-from korvet.topics.names import KAFKAS_INTERNAL, check_topic_name
+from korvet.topics.lifecycle import KAFKAS_INTERNAL, check_topic_name
 from korvet.wire.messages.streams_group_heartbeat import (
     Endpoint,
     EndpointToPartitions,

@@ -34,9 +34,9 @@ from korvet.scripts import inlined
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreUnavailable
+from korvet.store.handshake import parse_info
 from korvet.store.redis_py import InlineStore, result_of, run_inline
 from korvet.store.redis_py_calls import evalsha_of, reply_of
-from korvet.store.server_info import parse_info
 from korvet.store.slots import whole
 
 _WAIT_MS = 10_000

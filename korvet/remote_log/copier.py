@@ -29,10 +29,9 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire import compression
-from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Buffer
 from korvet.wire.segment_writer import SegmentWriter
-from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader
+from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader, headers_in
 
 MAX_BATCHES = 512
 """Batches of one read from the cache: other tasks run between two of them."""

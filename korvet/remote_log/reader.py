@@ -34,9 +34,15 @@ from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
-from korvet.wire.batch_runs import count_records, find_batches, last_offset, skip_batches
 from korvet.wire.records import BadBatch
-from korvet.wire.segments import CorruptSegment, Segment
+from korvet.wire.segments import (
+    CorruptSegment,
+    Segment,
+    count_records,
+    find_batches,
+    last_offset,
+    skip_batches,
+)
 
 
 class Slices(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from korvet.log.entry import Entry
 from korvet.topics.table import Topic
 from korvet.wire import control_records, records
-from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import BatchHeader, Buffer, Record
+from korvet.wire.segments import headers_in
 
 
 def entries_of(topic: Topic, batches: Buffer) -> Iterator[Entry]:

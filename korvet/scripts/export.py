@@ -11,8 +11,8 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle
+from korvet.scripts.call import Signal
 from korvet.scripts.contract import Row
-from korvet.scripts.signals import Signal
 
 FORMAT = 1
 

@@ -23,8 +23,8 @@ from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.log.reader import LogReader
+from korvet.scripts.call import Signal
 from korvet.scripts.calls.partition import ShareAcquireReply
-from korvet.scripts.signals import Signal
 from korvet.share.acquire_values import (
     Acquired,
     AcquireServices,

@@ -26,11 +26,10 @@ from korvet.store.calls import ReplyWaiter, fail, resolve
 from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import REPLICA_CODES, StoreUnavailable, code_of
-from korvet.store.handshake import ConnectOptions
+from korvet.store.handshake import ConnectOptions, Server, parse_info
 from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
 from korvet.store.reconnect import ConnectionEvents, ConnectionSet, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
-from korvet.store.server_info import Server, parse_info
 from korvet.store.slots import whole
 
 LEAVE_INTERVAL_S = 0.5

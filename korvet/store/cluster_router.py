@@ -26,10 +26,9 @@ from korvet.store.errors import (
     StoreUnavailable,
     code_of,
 )
-from korvet.store.handshake import ConnectOptions
+from korvet.store.handshake import ConnectOptions, Server
 from korvet.store.reconnect import ConnectionEvents, ConnectionSet, ReconnectingConnection
 from korvet.store.sentinel import always
-from korvet.store.server_info import Server
 from korvet.store.slots import (
     SLOTS,
     parse_redirect,

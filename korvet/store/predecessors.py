@@ -15,11 +15,10 @@ import redis
 from redis.exceptions import ResponseError
 
 from korvet.store.errors import StoreError
-from korvet.store.handshake import kill_refused
+from korvet.store.handshake import kill_refused, parse_info
 from korvet.store.reconnect import HELD_S
 from korvet.store.redis_py_calls import UNAVAILABLE
 from korvet.store.send_buffers import discard_at_close
-from korvet.store.server_info import parse_info
 
 AGAIN_S = 0.1
 """Seconds between two attempts to connect."""

@@ -21,10 +21,9 @@ from korvet.scripts.call import Call
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
-from korvet.store.handshake import ConnectOptions, end_connection, handshake
+from korvet.store.handshake import ConnectOptions, Server, end_connection, handshake
 from korvet.store.range_connection import RangeConnection
 from korvet.store.sentinel import Find
-from korvet.store.server_info import Server
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.5)
 HELD_S = 30.0

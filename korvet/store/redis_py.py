@@ -31,6 +31,7 @@ from redis.retry import Retry
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.calls import IS_INLINE, AsyncCalls, fail, resolve
 from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.handshake import parse_info
 from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
     UNAVAILABLE,
@@ -40,7 +41,6 @@ from korvet.store.redis_py_calls import (
     plain_arg,
     reply_of,
 )
-from korvet.store.server_info import parse_info
 from korvet.store.sync_store import SyncStore
 
 R = TypeVar("R", bound=Reply)

@@ -31,10 +31,9 @@ from korvet.store.address import Address
 from korvet.store.async_store import AsyncStore
 from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
-from korvet.store.handshake import ConnectOptions, ask
+from korvet.store.handshake import ConnectOptions, ask, online_replicas, parse_info
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel import always
-from korvet.store.server_info import online_replicas, parse_info
 
 IN_FLIGHT = 16
 """Rounds in flight at a server, for the same replicas and fsync."""

@@ -31,10 +31,9 @@ from typing import Any, TypeVar, cast
 from redis.exceptions import ResponseError
 
 from korvet.scripts import bundle, inlined
-from korvet.scripts.call import Arg, Call, Reply
+from korvet.scripts.call import Arg, Call, Reply, name_of
 from korvet.scripts.contract import Contract, Row
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import name_of
 from korvet.testing.fake import fake_redis
 from korvet.testing.lua_sandbox import (
     STEP,

@@ -1,8 +1,9 @@
-"""Create, grow and delete topics: choose the script calls before any is sent.
+"""Create, grow and delete topics: check names, choose the script calls before any is sent.
 
 Used by the handlers and the command line. The scripts check every condition again.
 """
 
+import string
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -13,12 +14,11 @@ from korvet.base.synced_files import IDENT
 from korvet.config.durability import Durability
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.config.values import STORED_URL
+from korvet.scripts.call import Signal
 from korvet.scripts.keys import Keys, Partition
-from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import CommandFailed
 from korvet.topics import stepwise
-from korvet.topics.names import check_topic_name
 from korvet.topics.table import Definition, Topic, encode_definition
 
 MAX_PARTITIONS = 10_000
@@ -27,6 +27,31 @@ AT_ONCE, GROUPS_AT_ONCE, COMMITS_AT_ONCE = 250, 500, 25_000
 change runs in steps, as on a cluster. One script call would block Redis for longer than 50 ms.
 """
 _CHANGED = "The topic changed meanwhile: try again."
+MAX_NAME = 249
+KAFKAS_INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""Names that tools look for in any cluster: their absence is no mistake of an application."""
+_LEGAL = frozenset(string.ascii_letters + string.digits + "._-")
+
+
+def check_topic_name(name: str, *, reserved: bool = False) -> str | None:
+    """Return why a topic cannot have this name, or None if it can.
+
+    `reserved`: the name may begin with `__`.
+    """
+    if not name:
+        return "A topic name cannot be empty."
+    if name in (".", ".."):
+        return f"A topic cannot be called {name!r}."
+    if len(name) > MAX_NAME:
+        return f"A topic name has at most {MAX_NAME} characters, not {len(name)}."
+    if not _LEGAL.issuperset(name):
+        return f"A topic name holds letters, digits, '.', '_' and '-' only, not {name!r}."
+    if name.startswith("__") and not reserved:
+        return (
+            "Names that begin with '__' are reserved for internal topics unless the broker setting "
+            "reserved.topic.names.enable is true."
+        )
+    return None
 
 
 class Refused(Exception):

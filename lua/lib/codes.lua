@@ -137,7 +137,7 @@ return {
   STREAMS_INVALID_TOPOLOGY_EPOCH = 131,
   STREAMS_TOPOLOGY_FENCED = 132,
   SHARE_SESSION_LIMIT_REACHED = 133,
-  -- Signals to the caller, outside Kafka's range: korvet/scripts/signals.py says what to do.
+  -- Signals to the caller, outside Kafka's range: korvet/scripts/call.py says what to do.
   TICK_FIRST = 1001,
   REGISTER_FIRST = 1002,
   GROUP_CHANGED = 1003,

@@ -8,10 +8,9 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import MAX_BATCH, MAX_SINGLE, HeartbeatBatcher
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, Signal
 from korvet.scripts.calls.namespace import GroupHeartbeatReply
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import heartbeats_of
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, Signal
 from korvet.scripts.calls.group import (
     CommitReply,
     DescribeReply,
@@ -15,7 +15,6 @@ from korvet.scripts.calls.group import (
     TickReply,
 )
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

@@ -6,8 +6,8 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.scripts.call import Signal
 from korvet.scripts.calls.group import DeleteOffsetsReply
-from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
 from tests.support.store_runners import Runner

@@ -8,7 +8,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import pack
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Signal
 from korvet.testing import LuaRunner
 from tests.lua import random_group
 from tests.lua.groups import commit_call

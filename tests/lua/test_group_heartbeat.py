@@ -6,7 +6,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import heartbeats_of
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, SESSION_MS, Group
 from tests.support.redis_servers import TestServer

@@ -8,9 +8,9 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import encode_subscription, pack
+from korvet.scripts.call import Signal
 from korvet.scripts.calls.group import ShareHeartbeatReply
 from korvet.scripts.keys import Keys
-from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import TICK_MS, ModernGroup, commit_call
 from tests.lua.groups import Group as ClassicGroup

@@ -6,7 +6,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.modern import unpack
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import TICK_MS, commit_call
 from tests.lua.groups import Group as ClassicGroup

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Signal
 from korvet.share.service import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.base.errors import ErrorCode
-from korvet.scripts.call import Call
-from korvet.scripts.signals import Signal
+from korvet.scripts.call import Call, Signal
 from korvet.store.errors import ScriptFailed, StoreRefused
 from korvet.testing import LuaRunner, ScriptError
 from tests.lua.partition import ID, KEYS

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode as E
+from korvet.scripts.call import Signal
 from korvet.scripts.calls.transaction import EndReply
-from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
 

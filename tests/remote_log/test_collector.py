@@ -7,8 +7,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode as E
 from korvet.remote_log.copier import Collector
-from korvet.wire.batch_runs import headers_in
-from korvet.wire.segments import SegmentHeader, read_segment
+from korvet.wire.segments import SegmentHeader, headers_in, read_segment
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows
 

@@ -15,10 +15,9 @@ from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts.keys import Keys
 from korvet.wire import batch_builder
-from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Record
 from korvet.wire.segment_writer import SegmentWriter
-from korvet.wire.segments import SegmentHeader, read_segment
+from korvet.wire.segments import SegmentHeader, headers_in, read_segment
 
 TOPIC_ID = "0" * 32
 BATCHES = 60

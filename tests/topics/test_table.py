@@ -9,7 +9,7 @@ import pytest
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 from korvet.scripts.keys import Keys
-from korvet.topics.names import check_topic_name
+from korvet.topics.lifecycle import check_topic_name
 from korvet.topics.table import (
     DELETING,
     Definition,

@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from korvet.wire import batch_builder, batch_runs, control_records, segments
+from korvet.wire import batch_builder, control_records, segments
 from korvet.wire.records import read_header
 from korvet.wire.segment_writer import SegmentWriter
 from korvet.wire.segments import AbortedRow, CorruptSegment, IndexRow, SegmentHeader
@@ -54,7 +54,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     assert list(segment.aborted) == ABORTED
     assert len(segment.rows) > 3, "one row per 64 KiB"
     assert sum(row.records for row in segment.rows) == 400
-    offsets = [header.base_offset for _, _, header in batch_runs.headers_in(batches)]
+    offsets = [header.base_offset for _, _, header in segments.headers_in(batches)]
     assert offsets == list(range(100, 500, 10))
 
 
@@ -79,18 +79,18 @@ def test_a_slice_has_whole_batches_that_fit_or_one() -> None:
         (140, size, b"", -1),
     ]
     for offset, most, expected, after in cases:
-        begin, end, found = batch_runs.find_batches(data, 0, offset, most)
+        begin, end, found = segments.find_batches(data, 0, offset, most)
         assert (data[begin:end], found) == (expected, after), offset
 
 
 @pytest.mark.parametrize(
     "walk",
     [
-        lambda data: list(batch_runs.headers_in(data)),
-        batch_runs.count_records,
-        lambda data: batch_runs.skip_batches(data, 1000),
-        lambda data: batch_runs.last_offset(data, 0),
-        lambda data: batch_runs.find_batches(data, 0, 0, 1),
+        lambda data: list(segments.headers_in(data)),
+        segments.count_records,
+        lambda data: segments.skip_batches(data, 1000),
+        lambda data: segments.last_offset(data, 0),
+        lambda data: segments.find_batches(data, 0, 0, 1),
     ],
     ids=["headers", "count", "skip", "last", "find"],
 )
@@ -136,7 +136,7 @@ def test_the_first_batch_may_begin_below_the_first_offset() -> None:
     segment, batches = segments.read_segment(b"".join(writer.finish(HEADER, [])))
     assert (segment.header.first, segment.header.last) == (105, 119)
     assert segment.chunk_of(105) == 0
-    assert batch_runs.find_batches(batches, 0, 105, 1)[2] == 110
+    assert segments.find_batches(batches, 0, 105, 1)[2] == 110
 
 
 def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
@@ -149,7 +149,7 @@ def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
         offset = 100 + 30 * n + 15
         chunk = segment.chunk_of(offset)
         position = segment.rows[chunk].position
-        begin, _, after = batch_runs.find_batches(batches, position, offset, 1)
+        begin, _, after = segments.find_batches(batches, position, offset, 1)
         assert (read_header(batches, begin).base_offset, after) == (130 + 30 * n, 140 + 30 * n)
 
 
@@ -159,7 +159,7 @@ def test_a_batch_without_its_own_length_is_corrupt(length: int) -> None:
     data = batch(100) + batch(110)
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptSegment, match="no record batch at position 0"):
-        list(batch_runs.headers_in(data))
+        list(segments.headers_in(data))
 
 
 @pytest.mark.parametrize("at", ["start", "between", "end"])
@@ -271,4 +271,4 @@ def test_no_mutation_raises_anything_else() -> None:
         with suppress(segments.CorruptSegment):
             segments.read_segment(data)
         with suppress(segments.CorruptSegment):
-            list(batch_runs.headers_in(data))
+            list(segments.headers_in(data))

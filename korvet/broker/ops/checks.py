@@ -17,7 +17,7 @@ from korvet.scripts import lock
 from korvet.scripts.keys import Keys
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
-from korvet.store.server_info import describe_server, parse_info, why_writes_are_refused
+from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
 from korvet.store.sync_store import SyncStore
 
 BUDGET = "local.memory.bytes"

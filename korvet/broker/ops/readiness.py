@@ -12,7 +12,7 @@ from korvet.broker.ops.checks import losses, unkept
 from korvet.scripts import bundle, lock
 from korvet.store.async_store import AsyncStore, all_of
 from korvet.store.errors import StoreError
-from korvet.store.server_info import why_writes_are_refused
+from korvet.store.handshake import why_writes_are_refused
 from korvet.topics.lifecycle import syncing_of
 from korvet.topics.table import TopicTable
 

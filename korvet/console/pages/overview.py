@@ -10,7 +10,7 @@ from korvet.broker.ops.metric_pages import Snapshots
 from korvet.console.visit import Visit
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
-from korvet.store.server_info import describe_server, parse_info, why_writes_are_refused
+from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
 
 
 class BrokerRow(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
 from korvet.spark.partitions import OffsetRange, data_lost_error
-from korvet.wire.batch_runs import headers_in
+from korvet.wire.segments import headers_in
 
 logger = logging.getLogger("korvet.spark")
 
