@@ -25,7 +25,7 @@ class Client:
 
     @property
     def has(self) -> set[str]:
-        """What no other member may own."""
+        """Return the partitions, or tasks, that no other member may own."""
         return self.held | self.giving
 
     def take(self, held: set[str]) -> None:
