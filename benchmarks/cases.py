@@ -12,16 +12,17 @@ from benchmarks.idle import Idle
 from benchmarks.report import Line
 from benchmarks.scheduled import Scheduled
 from benchmarks.shared import Shared
+from benchmarks.tiered import TieredFetch, reads
 from benchmarks.transactions import Ends, Transactional
 from korvet.testing.bench.latency import Latency
 from korvet.testing.bench.load import Target
 from korvet.testing.bench.throughput import LATENCY, RATES, Fetch, Produce
 
-SEGMENTS: dict[str, Fetch] = {
-    "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),
-    "s1kagain": Fetch(100, 1000, megabytes=1000, once=True, tiered=True, again=True),
-    "s100": Fetch(1000, 100, megabytes=1000, once=True, tiered=True),
-    "s100lz4": Fetch(1000, 100, megabytes=1000, once=True, codec="lz4", tiered=True),
+SEGMENTS: dict[str, TieredFetch] = {
+    "s1k": TieredFetch(100, 1000, megabytes=1000, once=True),
+    "s1kagain": TieredFetch(100, 1000, megabytes=1000, once=True, again=True),
+    "s100": TieredFetch(1000, 100, megabytes=1000, once=True),
+    "s100lz4": TieredFetch(1000, 100, megabytes=1000, once=True, codec="lz4"),
 }
 """Reads from segments; a broker without remote store reads its log."""
 DEFAULT = (*RATES, LATENCY)
@@ -75,7 +76,7 @@ async def run(
 
 async def _rate(name: str, target: Target) -> Line:
     case = {**RATES, **SEGMENTS}[name]
-    about = case.about(target) if isinstance(case, Fetch) else {}
+    about = reads(case, target) if isinstance(case, Fetch) else {}
     return {**about, **(await case.run(target)).row()}
 
 

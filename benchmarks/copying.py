@@ -3,9 +3,10 @@
 import asyncio
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from benchmarks.tiered import LATEST_TIERED, list_newer, listed_newer
 from korvet.testing.bench import frames, processes
 from korvet.testing.bench.load import GIGABYTE, Tally, Target, client_cpu, connections, topic
 from korvet.testing.bench.payloads import batch
@@ -15,6 +16,7 @@ PAIRS = 5
 SEGMENT_BYTES = 8 << 20
 REST_S = 2.0
 """Seconds between two turns: Redis frees the deleted topic's memory."""
+PARTS = ("redis", "broker", "threads")
 TRIES, PAUSE_S = 480, 0.25
 SIDES: dict[str, Mapping[str, str]] = {
     "plain": {"offset.mode": "dense", "remote.storage.enable": "false"},
@@ -74,17 +76,17 @@ class Copying:
         tally = Tally()
         width = self.load.width * self.load.parts
         async with topic(target, "bench-copy", width, SIDES[side]) as name:
-            cpu, client = processes.seconds_by_part(target.pids), client_cpu()
+            cpu, client = _seconds_by_part(target.pids), client_cpu()
             begin = time.perf_counter()
             await self.load.send(target, name, batches, tally)
             seconds = time.perf_counter() - begin
             client = client_cpu() - client
-            producing = _spent(cpu, processes.seconds_by_part(target.pids))
+            producing = _spent(cpu, _seconds_by_part(target.pids))
             copied, total, wait_s = 0, 1, 0.0
             if side == "copied":
                 copied, total = await _progress(target, name, width)
                 wait_s = await self._wait(target, name, width)
-            spent = _spent(cpu, processes.seconds_by_part(target.pids))
+            spent = _spent(cpu, _seconds_by_part(target.pids))
         gigabytes = tally.payload / GIGABYTE
         return Turn(
             tally.records / seconds,
@@ -113,7 +115,7 @@ def _medians(turns: list[Turn]) -> dict[str, float]:
         "producing_cpu_s_per_gb": [each.producing_cpu for each in turns],
         "client_s_per_gb": [each.client_cpu for each in turns],
     }
-    for part in processes.PARTS:
+    for part in PARTS:
         rows[f"{part}_s_per_gb"] = [each.cpu.get(part, 0.0) for each in turns]
     return {name: round(statistics.median(values), 3) for name, values in rows.items()}
 
@@ -126,8 +128,26 @@ async def _progress(target: Target, name: str, partitions: int) -> tuple[int, in
     """Return how many records are copied, and how many there are."""
     async with connections(target, 1) as (connection,):
         sums = []
-        for timestamp in (frames.LATEST_TIERED, frames.LATEST):
-            request = frames.list_newer(name, partitions, timestamp)
+        for timestamp in (LATEST_TIERED, frames.LATEST):
+            request = list_newer(name, partitions, timestamp)
             reply = memoryview(await connection.ask(request))
-            sums.append(sum(max(offset, 0) for _, offset in frames.listed_newer(reply, name)))
+            sums.append(sum(max(offset, 0) for _, offset in listed_newer(reply, name)))
     return sums[0], sums[1]
+
+
+def _seconds_by_part(roots: Iterable[int]) -> dict[str, float]:
+    """Return the CPU seconds so far of Redis, of the brokers' main threads, and of the others."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for pid in processes.tree(roots):
+        whole = _seconds(processes.stat(pid))
+        if not processes.name_of(pid).startswith("python"):
+            found["redis"] += whole
+            continue
+        main = _seconds(processes.stat(pid, f"task/{pid}/"))
+        found["broker"] += main
+        found["threads"] += whole - main
+    return found
+
+
+def _seconds(fields: list[str]) -> float:
+    return sum(map(int, fields[11:13])) / processes.TICK if fields else 0.0

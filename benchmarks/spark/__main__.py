@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,14 +158,14 @@ def report(target: str, name: str, case: Case, runs: int, redis: str | None = No
         "java_cpu_s": round(java, 2),
         "python_cpu_s": round(python, 2),
         "redis_cpu_s": round(in_redis, 2),
-        "worker_mb": processes.largest_worker([os.getpid()]) >> 20,
+        "worker_mb": _largest_worker([os.getpid()]) >> 20,
     }
     print(json.dumps(line), flush=True)
 
 
 def spent_by(redis: str | None) -> tuple[float, float, float]:
     """Return the CPU seconds so far of Spark's Java, all Python processes, and Redis."""
-    java = processes.java_seconds([os.getpid()])
+    java = _java_seconds([os.getpid()])
     return java, processes.cpu_seconds([os.getpid()]) - java, redis_seconds(redis)
 
 
@@ -188,6 +188,30 @@ class folder:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(Path(self._path), ignore_errors=True)
+
+
+def _java_seconds(roots: Iterable[int]) -> float:
+    """Return the CPU seconds of the tree's Java processes, without their children."""
+    stats = {
+        pid: processes.stat(pid)
+        for pid in processes.tree(roots)
+        if processes.name_of(pid) == "java"
+    }
+    return sum(sum(map(int, fields[11:13])) for fields in stats.values() if fields) / processes.TICK
+
+
+def _largest_worker(roots: Iterable[int]) -> int:
+    """Return the max peak resident memory of a Python process below `roots`, bytes."""
+    largest = 0
+    for pid in processes.tree(roots) - set(roots):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        fields = dict(line.split(":\t", 1) for line in lines)
+        if fields["Name"].startswith("python"):
+            largest = max(largest, int(fields.get("VmHWM", "0 kB").split()[0]) << 10)
+    return largest
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 19, 20
 NO_ERROR = 0
-LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -4, -5
+LATEST, EARLIEST = -1, -2
 MEGABYTE = 1 << 20
 
 
@@ -69,30 +69,6 @@ def list_offsets(topic: str, partitions: int, timestamp: int = LATEST) -> bytes:
     for partition in range(partitions):
         body += struct.pack(">iq", partition, timestamp)
     return frame(LIST_OFFSETS, 2, body)
-
-
-def local_starts(topic: str, partitions: int) -> bytes:
-    """Encode ListOffsets v9 for the first offsets outside the remote store."""
-    return list_newer(topic, partitions, EARLIEST_LOCAL)
-
-
-def list_newer(topic: str, partitions: int, timestamp: int) -> bytes:
-    """Encode ListOffsets v9, which knows the offsets of tiered storage."""
-    name = topic.encode()
-    body = struct.pack(">hhi", LIST_OFFSETS, 9, 0) + text("korvet-bench") + b"\0"
-    body += struct.pack(">ib", -1, 0) + b"\2" + bytes([len(name) + 1]) + name
-    body += bytes([partitions + 1])
-    for partition in range(partitions):
-        body += struct.pack(">iiqb", partition, -1, timestamp, 0)
-    body += b"\0\0"
-    return struct.pack(">i", len(body)) + body
-
-
-def listed_newer(reply: memoryview, topic: str) -> list[tuple[int, int]]:
-    """Return (error code, offset) of each partition of a ListOffsets v9 reply for one topic."""
-    at = 4 + 1 + 4 + 1 + 1 + len(topic)
-    rows = struct.iter_unpack(">ihqqib", reply[at + 1 : at + 1 + (reply[at] - 1) * 27])
-    return [(error, offset) for _, error, _, offset, _, _ in rows]
 
 
 def create_topic(topic: str, partitions: int, configs: Mapping[str, str]) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from korvet.testing.bench import frames
@@ -20,14 +20,6 @@ from korvet.testing.bench.load import (
 )
 from korvet.testing.bench.payloads import batch
 
-TIERED = {
-    "remote.storage.enable": "true",
-    "local.retention.ms": "1",
-    "segment.bytes": str(32 << 20),
-    "segment.ms": "2000",
-}
-"""Topic configs with which all records leave Redis within seconds."""
-COPY_TRIES, COPY_PAUSE_S = 1200, 0.1
 REST_S = 3.0
 """Seconds between writing and reading a log: its file is synced meanwhile."""
 VARIANTS = 8
@@ -108,9 +100,7 @@ class Fetch:
 
     By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
     five partitions from start to end, as a consumer that was away reads them. The broker has
-    REST_S before that, to bring the log to its disk. `tiered`: wait instead until all of it is in
-    segments, if the broker has a remote store. `again`: read it once before the timed part, so that
-    caches have it.
+    REST_S before that, to bring the log to its disk.
     """
 
     records: int
@@ -118,47 +108,35 @@ class Fetch:
     megabytes: int = 100
     once: bool = False
     codec: str = "none"
-    tiered: bool = False
-    again: bool = False
 
     async def run(self, target: Target) -> Tally:
         """Write the log, then read it until its end if `once`, or until the time limit."""
         write = self._write_partitions if self.once else self._write_ranges
-        width, configs = IN_FLIGHT if self.once else 1, self._configs(target)
-        async with topic(target, "bench-fetch", width, configs) as name:
+        width = IN_FLIGHT if self.once else 1
+        async with topic(target, "bench-fetch", width, self.configs(target)) as name:
             ranges = deque(await write(target, name))
-            if self.tiered and target.is_tiered:
-                await _wait_for_segments(target, name, ranges)
-            elif self.once:
-                await asyncio.sleep(REST_S)
-            if self.again:
-                first = deque(Range(each.partition, each.start, each.stop) for each in ranges)
-                await self._read(target, name, first, Tally())
+            await self.prepare(target, name, ranges)
             tally = Tally()
             async with measured(target, tally):
-                await self._read(target, name, ranges, tally)
+                await self.read(target, name, ranges, tally)
             return tally
 
-    def about(self, target: Target) -> dict[str, str | int]:
-        """Return what the row reads: the broker's cache, or a log larger than it."""
-        log = self._batches(target) * self.records * self.size
-        reads = "cache" if log <= target.cache_bytes else "log"
-        if self.tiered and target.is_tiered:
-            reads = "segments"
-        return {"reads": reads, "log_mb": round(log / 1e6)}
+    async def prepare(self, target: Target, name: str, written: Collection[Range]) -> None:
+        """Do what is to be done between writing and reading the log."""
+        if self.once:
+            await asyncio.sleep(REST_S)
 
-    def _configs(self, target: Target) -> dict[str, str]:
-        configs = {} if self.codec == "none" else {"compression.type": self.codec}
-        if self.tiered and target.is_tiered:
-            configs |= TIERED
-        return configs
+    def configs(self, target: Target) -> dict[str, str]:
+        """Return the configs of the topic."""
+        return {} if self.codec == "none" else {"compression.type": self.codec}
 
-    def _batches(self, target: Target) -> int:
+    def batches(self, target: Target) -> int:
+        """Return how many batches the log has."""
         megabytes = min(self.megabytes, target.megabytes)
         return max(megabytes * 1_000_000 // (self.records * self.size), IN_FLIGHT)
 
     async def _write_ranges(self, target: Target, name: str) -> list[Range]:
-        shapes = [(self.records, self.size)] * self._batches(target)
+        shapes = [(self.records, self.size)] * self.batches(target)
         bases = await fill(target, name, shapes, partition=0)
         firsts = [bases[len(bases) * nth // IN_FLIGHT] for nth in range(IN_FLIGHT)]
         return [Range(0, *cut) for cut in itertools.pairwise([*firsts, bases[-1] + 1])]
@@ -167,7 +145,7 @@ class Fetch:
         """Write all partitions in step: the cache then has the ends of all, not one entirely."""
         batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
         requests = [frames.produce(name, dict.fromkeys(range(IN_FLIGHT), one)) for one in batches]
-        queue = itertools.islice(itertools.cycle(requests), self._batches(target) // IN_FLIGHT)
+        queue = itertools.islice(itertools.cycle(requests), self.batches(target) // IN_FLIGHT)
         reply_of = frames.ProduceReply(name)
         async with connections(target, 1) as (connection,):
             await drain([Pump(connection, lambda: next(queue, None), reply_of.base_offset)])
@@ -179,7 +157,8 @@ class Fetch:
                 offsets.append([offset for _, offset in frames.listed(reply, name)])
         return [Range(nth, *cut) for nth, cut in enumerate(zip(*offsets, strict=True))]
 
-    async def _read(self, target: Target, name: str, waiting: deque[Range], tally: Tally) -> None:
+    async def read(self, target: Target, name: str, waiting: deque[Range], tally: Tally) -> None:
+        """Read the ranges, and count what is read."""
         deadline = time.perf_counter() + target.seconds
         reply_of = frames.FetchReply(name)
         in_flight: deque[Range] = deque()
@@ -208,19 +187,6 @@ class Fetch:
 
         async with connections(target, 1) as opened:
             await drain([Pump(opened[0], following, received)])
-
-
-async def _wait_for_segments(target: Target, name: str, written: Iterable[Range]) -> None:
-    """Wait until Redis has dropped the ranges; the last records of a partition may stay there."""
-    request = frames.local_starts(name, IN_FLIGHT)
-    async with connections(target, 1) as (connection,):
-        for _ in range(COPY_TRIES):
-            reply = memoryview(await connection.ask(request))
-            starts = [offset for _, offset in frames.listed_newer(reply, name)]
-            if all(starts[part.partition] >= part.stop for part in written):
-                return
-            await asyncio.sleep(COPY_PAUSE_S)
-    raise frames.Refused(f"{name}: records outside the remote store after 120 s: {starts}")
 
 
 def _limited(requests: list[bytes], budget: int, deadline: float) -> Callable[[], bytes | None]:
