@@ -1,15 +1,13 @@
 """Check `korvet acls`: stored rules, lists, refusals."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from korvet.cli import run
+from tests.cli.conftest import Korvet, texts_of
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console, where_of
-
-Korvet = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +24,7 @@ def korvet(
     """Run `korvet acls` at a broker or on its Redis; return exit code, stdout and stderr."""
     with broker.server.client() as client:
         client.delete(f"{broker.namespace}:acls")
-    where = where_of(broker, request.param)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        code = run(["acls", *words, *where])
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return command
+    return texts_of(capfd, where_of(broker, request.param), ["acls"])
 
 
 ALICE = ("--principal", "User:alice", "--operation", "read", "--operation", "write")

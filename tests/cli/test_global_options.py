@@ -5,19 +5,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from korvet.cli import COMMANDS, app, load, run
+from korvet.cli import COMMANDS, app, load
 from korvet.cli.options import EXIT_CODES, summary
 from korvet.scripts import bundle
+from tests.cli.conftest import Korvet, texts_of
 from tests.support.redis_servers import TestServer
-
-Korvet = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -27,13 +26,7 @@ def korvet(
     """Run a command line in an empty folder; return its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        code = run(words)
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return command
+    return texts_of(capfd, ())
 
 
 @pytest.fixture

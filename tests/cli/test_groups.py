@@ -1,47 +1,61 @@
 """Check `korvet groups` against a real server."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from korvet.cli import run
 from korvet.groups.modern import pack_bytes
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
+from tests.cli.conftest import Lines
 from tests.lua.streams import STATEFUL, Member, settle
 from tests.lua.streams import Group as StreamsGroup
 from tests.support.redis_servers import TestServer
 
 KEYS = Keys()
-Korvet = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture
-def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
-    """Run a command line on an empty server; return exit code, lines and stderr."""
-    with valkey_server.client() as client:
-        client.flushall()
-
-    def command(*words: str) -> tuple[int, list[str], str]:
-        code = run([*words, "--redis", valkey_server.url])
-        said = capfd.readouterr()
-        return code, said.out.splitlines(), said.err
-
-    return command
+def korvet(lines: Lines) -> Lines:
+    return lines
 
 
 @pytest.fixture
-def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
+def orders(korvet: Lines, valkey_server: TestServer) -> redis.Redis:
     """Create a topic of one partition with dense offsets and five records."""
     korvet("topics", "create", "orders", "--config", "offset.mode=dense")
     client = valkey_server.client()
     for number in range(5):
         client.xadd("korvet:orders:0", {"value": str(number), "timestamp": "1700000000000"})
     return client
+
+
+def join(store: SyncStore) -> int:
+    """Join m1 to the classic group readers; return its generation."""
+    reply = store.run(
+        KEYS.group("readers").join(
+            [("range", b"")],
+            member="",
+            fresh_id="m1",
+            instance="",
+            client_id="tests",
+            client_host="/here",
+            session_ms=60_000,
+            rebalance_ms=60_000,
+            protocol_type="consumer",
+            require_member_id=0,
+            skip=0,
+            is_registered=1,
+            delay_ms=0,
+            max_size=9,
+            max_bytes=1_000_000,
+        )
+    )
+    assert reply.error == 0
+    return reply.generation
 
 
 @pytest.mark.parametrize(
@@ -56,7 +70,7 @@ def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
     ],
 )
 def test_a_group_starts_at_its_position(
-    korvet: Korvet, orders: redis.Redis, to: str, offset: int
+    korvet: Lines, orders: redis.Redis, to: str, offset: int
 ) -> None:
     with orders:
         code, lines, _ = korvet("groups", "create", "readers", "--topic", "orders", "--to", to)
@@ -66,7 +80,7 @@ def test_a_group_starts_at_its_position(
         assert [int(row[1][b"value"]) for row in rows] == list(range(offset, 5))
 
 
-def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: redis.Redis) -> None:
+def test_a_group_is_listed_described_reset_and_deleted(korvet: Lines, orders: redis.Redis) -> None:
     with orders:
         korvet("groups", "create", "readers", "-t", "orders", "--to", "earliest")
         assert korvet("groups", "list", "--no-header")[1] == ["readers\tclassic\tEmpty\t-\t0"]
@@ -98,7 +112,7 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
     ],
 )
 def test_a_refused_command_says_why(
-    korvet: Korvet, orders: redis.Redis, words: tuple[str, ...], sentence: str
+    korvet: Lines, orders: redis.Redis, words: tuple[str, ...], sentence: str
 ) -> None:
     with orders:
         code, lines, said = korvet("groups", *words)
@@ -107,7 +121,7 @@ def test_a_refused_command_says_why(
         assert orders.keys("*group*") == []
 
 
-def test_each_topic_may_have_its_own_position(korvet: Korvet, orders: redis.Redis) -> None:
+def test_each_topic_may_have_its_own_position(korvet: Lines, orders: redis.Redis) -> None:
     with orders:
         korvet("topics", "create", "logs", "-p", "2", "--config", "offset.mode=dense")
         words = ("-t", "orders=3", "-t", "logs", "--to", "earliest", "--no-header")
@@ -116,32 +130,13 @@ def test_each_topic_may_have_its_own_position(korvet: Korvet, orders: redis.Redi
 
 
 def test_a_group_with_members_is_not_moved(
-    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+    korvet: Lines, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders:
         korvet("groups", "create", "readers", "-t", "orders", "--to", "1")
         code, _, said = korvet("groups", "create", "readers", "-t", "orders")
         assert code == 2 and "already" in said
-        joined = SyncStore(valkey_server.client()).run(
-            KEYS.group("readers").join(
-                [("range", b"")],
-                member="",
-                fresh_id="m1",
-                instance="",
-                client_id="tests",
-                client_host="/here",
-                session_ms=60_000,
-                rebalance_ms=60_000,
-                protocol_type="consumer",
-                require_member_id=0,
-                skip=0,
-                is_registered=1,
-                delay_ms=0,
-                max_size=9,
-                max_bytes=1_000_000,
-            )
-        )
-        assert joined.error == 0
+        join(SyncStore(valkey_server.client()))
         code, _, said = korvet("groups", "reset", "readers", "-t", "orders", "--to", "earliest")
         assert code == 2 and "has members" in said
         code, _, said = korvet("groups", "delete", "readers")
@@ -153,7 +148,7 @@ def test_a_group_with_members_is_not_moved(
 
 
 def test_the_member_of_each_partition_is_shown(
-    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+    korvet: Lines, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders:
         korvet("topics", "create", "more", "-p", "3", "--config", "offset.mode=dense")
@@ -161,25 +156,7 @@ def test_the_member_of_each_partition_is_shown(
         korvet("groups", "reset", "readers", "-t", "more", "--to", "earliest")
         orders.hdel("korvet:group:readers:offsets", "korvet:more:1", "korvet:more:2")
         store = SyncStore(valkey_server.client())
-        joined = store.run(
-            KEYS.group("readers").join(
-                [("range", b"")],
-                member="",
-                fresh_id="m1",
-                instance="",
-                client_id="tests",
-                client_host="/here",
-                session_ms=60_000,
-                rebalance_ms=60_000,
-                protocol_type="consumer",
-                require_member_id=0,
-                skip=0,
-                is_registered=1,
-                delay_ms=0,
-                max_size=9,
-                max_bytes=1_000_000,
-            )
-        )
+        generation = join(store)
         places = [("orders", [0]), ("more", [2])]
         held = ConsumerProtocolMemberAssignment(0, places, b"").encode()
         synced = store.run(
@@ -187,7 +164,7 @@ def test_the_member_of_each_partition_is_shown(
                 [("m1", held)],
                 member="m1",
                 instance="",
-                generation=joined.generation,
+                generation=generation,
                 protocol_type="consumer",
                 protocol="range",
             )
@@ -203,7 +180,7 @@ def test_the_member_of_each_partition_is_shown(
 
 
 def test_members_of_a_consumer_group_are_shown(
-    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+    korvet: Lines, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders, valkey_server.client() as client:
         topic = json.loads(client.hget("korvet:topics", "orders"))
@@ -248,7 +225,7 @@ def test_members_of_a_consumer_group_are_shown(
         assert code == 2 and "has members" in said
 
 
-def test_a_group_of_any_name_is_one_line(korvet: Korvet, orders: redis.Redis) -> None:
+def test_a_group_of_any_name_is_one_line(korvet: Lines, orders: redis.Redis) -> None:
     name = "two\nlines\tand\x1b[2J"
     assert korvet("groups", "create", name, "-t", "orders")[0] == 0
     _, row = korvet("groups", "list")[1]
@@ -256,7 +233,7 @@ def test_a_group_of_any_name_is_one_line(korvet: Korvet, orders: redis.Redis) ->
 
 
 def test_a_streams_group_is_described_by_its_tasks(
-    korvet: Korvet, valkey_server: TestServer
+    korvet: Lines, valkey_server: TestServer
 ) -> None:
     korvet("topics", "create", "t", "--partitions", "2")
     with valkey_server.client() as client:

@@ -6,7 +6,6 @@ import re
 import socket
 import threading
 import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -20,17 +19,10 @@ from korvet.cli.kafka_client import ClientSettings, KafkaClient
 from korvet.config.setting import StartError
 from korvet.library.values import KorvetError
 from korvet.scripts.keys import Keys
+from tests.cli.conftest import Lines, lines_of
 from tests.support.certificates import Authority
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console, where_of
-
-Korvet = Callable[..., tuple[int, list[str], str]]
-
-
-@pytest.fixture(scope="module")
-def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
-    with running_console(valkey_server) as made:
-        yield made
 
 
 @pytest.fixture
@@ -44,19 +36,12 @@ def topic(broker: RunningConsole, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["brokers", "redis"])
 def korvet(
     broker: RunningConsole, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
-) -> Korvet:
+) -> Lines:
     """Run a command line on the broker or on its Redis; return exit code, lines and stderr."""
-    where = where_of(broker, request.param)
-
-    def command(*words: str) -> tuple[int, list[str], str]:
-        code = run([*words, *where])
-        said = capfd.readouterr()
-        return code, said.out.splitlines(), said.err
-
-    return command
+    return lines_of(capfd, where_of(broker, request.param))
 
 
-def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
+def test_quotas_are_set_listed_and_removed(korvet: Lines) -> None:
     app = ("--user", "bob", "--client-id", "app")
     set_ = ("quotas", "set", "producer_byte_rate=1000", "request_percentage=12.5", *app)
     assert korvet(*set_)[:2] == (0, ["set producer_byte_rate, request_percentage"])
@@ -75,7 +60,7 @@ def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
 
 
 @pytest.mark.parametrize("command", ["groups", "queues"])
-def test_configs_of_a_group_are_changed_and_listed(korvet: Korvet, command: str) -> None:
+def test_configs_of_a_group_are_changed_and_listed(korvet: Lines, command: str) -> None:
     name, config = "share.auto.offset.reset", "share.auto.offset.reset=earliest"
     assert korvet(command, "alter", "jobs", "--config", config)[1] == [f"altered jobs: {name}"]
     assert korvet(command, "configs", "jobs", "--no-header")[1] == [
@@ -86,7 +71,7 @@ def test_configs_of_a_group_are_changed_and_listed(korvet: Korvet, command: str)
     assert korvet(command, "configs", "jobs", "--no-header")[1] == []
 
 
-def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Korvet) -> None:
+def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Lines) -> None:
     name = "log.retention.ms"
     assert korvet("brokers", "alter", "--config", f"{name}=5000")[1] == [
         f"altered all brokers: {name}"
@@ -103,7 +88,7 @@ def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Korvet) -> None:
         assert korvet("brokers", "configs", *of, "--no-header")[1] == []
 
 
-def test_topics_are_created_listed_grown_and_deleted(korvet: Korvet) -> None:
+def test_topics_are_created_listed_grown_and_deleted(korvet: Lines) -> None:
     with_configs = ("-p", "3", "-r", "1", "-c", "offset.mode=dense", "-c", "storage.format=batch")
     assert korvet("topics", "create", "a", "b", *with_configs)[:2] == (
         0,
@@ -124,7 +109,7 @@ def test_topics_are_created_listed_grown_and_deleted(korvet: Korvet) -> None:
 
 
 def test_groups_of_every_type_are_listed_and_deleted(
-    korvet: Korvet, broker: RunningConsole, topic: str
+    korvet: Lines, broker: RunningConsole, topic: str
 ) -> None:
     broker.log.commit("committed", {(topic, 0): 0})
     consumer = Consumer(
@@ -155,7 +140,7 @@ def open_file(request: pytest.FixtureRequest, text: str) -> TextIO:
 
 
 def test_records_are_produced_and_consumed_by_a_group(
-    korvet: Korvet, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    korvet: Lines, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     values = [f"k{n}={n}" for n in range(300)]
     monkeypatch.setattr("sys.stdin", open_file(request, "\n".join(values)))
@@ -173,7 +158,7 @@ def test_records_are_produced_and_consumed_by_a_group(
 
 
 def test_records_of_aborted_transactions_are_left_out(
-    korvet: Korvet, broker: RunningConsole, topic: str
+    korvet: Lines, broker: RunningConsole, topic: str
 ) -> None:
     producer = opened(broker, topic)
     producer.abort_transaction(30)
@@ -185,7 +170,7 @@ def test_records_of_aborted_transactions_are_left_out(
     assert korvet("consume", topic)[1] == ["value", "committed"]
 
 
-def test_new_records_are_followed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+def test_new_records_are_followed(korvet: Lines, broker: RunningConsole, topic: str) -> None:
     broker.log.append(topic, 1, [Record(b"before")])
     timer = threading.Timer(0.5, lambda: broker.log.append(topic, 0, [Record(b"new")]))
     timer.start()
@@ -194,7 +179,7 @@ def test_new_records_are_followed(korvet: Korvet, broker: RunningConsole, topic:
 
 
 def test_a_record_goes_to_no_partition_that_the_topic_lacks(
-    korvet: Korvet, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    korvet: Lines, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr("sys.stdin", open_file(request, "value"))
     code, _, said = korvet("produce", topic, "--partition", "2")
@@ -202,7 +187,7 @@ def test_a_record_goes_to_no_partition_that_the_topic_lacks(
 
 
 def test_a_topic_is_described_and_trimmed(
-    korvet: Korvet, broker: RunningConsole, topic: str
+    korvet: Lines, broker: RunningConsole, topic: str
 ) -> None:
     first = broker.log.append(topic, 1, [Record(b"a"), Record(b"b")]).base_offset
     lines = [line.split("\t") for line in korvet("topics", "describe", topic)[1]]
@@ -215,7 +200,7 @@ def test_a_topic_is_described_and_trimmed(
     assert korvet("topics", "describe", "nope")[0] == 2
 
 
-def test_a_group_is_created_and_moved(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+def test_a_group_is_created_and_moved(korvet: Lines, broker: RunningConsole, topic: str) -> None:
     name = f"of-{topic}"
     broker.log.append(topic, 0, [Record(b"a"), Record(b"b")])
     end = broker.log.offsets(topic)[0].latest
@@ -232,7 +217,7 @@ def test_a_group_is_created_and_moved(korvet: Korvet, broker: RunningConsole, to
 
 
 def test_members_offsets_and_lag_of_a_group_are_described(
-    korvet: Korvet, broker: RunningConsole, request: pytest.FixtureRequest
+    korvet: Lines, broker: RunningConsole, request: pytest.FixtureRequest
 ) -> None:
     topic, group = (f"{of}{zlib.crc32(request.node.nodeid.encode())}" for of in ("d", "g"))
     broker.log.create_topic(topic, 2, configs={"offset.mode": "dense"})
@@ -268,7 +253,7 @@ def test_members_offsets_and_lag_of_a_group_are_described(
     assert code == 2 and "There is no group 'nope'" in said
 
 
-def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+def test_configs_of_a_topic_are_changed(korvet: Lines, broker: RunningConsole, topic: str) -> None:
     assert korvet("topics", "alter", topic, "--config", "segment.ms=7")[1] == [
         f"altered {topic}: segment.ms"
     ]
@@ -293,12 +278,12 @@ def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, 
         ("groups delete-offsets nope --topic nope", "There is no topic 'nope'"),
     ],
 )
-def test_a_refusal_says_why(korvet: Korvet, words: str, sentence: str) -> None:
+def test_a_refusal_says_why(korvet: Lines, words: str, sentence: str) -> None:
     code, lines, said = korvet(*words.split())
     assert (code, lines) == (2, []) and sentence in said
 
 
-def test_offsets_of_a_group_are_deleted(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+def test_offsets_of_a_group_are_deleted(korvet: Lines, broker: RunningConsole, topic: str) -> None:
     broker.log.commit("g", {(topic, 0): 5, (topic, 1): 6})
     assert korvet("groups", "delete-offsets", "g", "--topic", topic, "-p", "1")[1] == [
         f"deleted the offsets of g for {topic}, partitions 1"
@@ -319,7 +304,7 @@ def opened(broker: RunningConsole, topic: str) -> Producer:
 
 
 def test_an_open_transaction_is_described_and_aborted(
-    korvet: Korvet, broker: RunningConsole, topic: str
+    korvet: Lines, broker: RunningConsole, topic: str
 ) -> None:
     producer, name = opened(broker, topic), f"of-{topic}"
     assert [name, "Ongoing"] in [line.split("\t")[:2] for line in korvet("transactions", "list")[1]]
@@ -336,7 +321,7 @@ def test_an_open_transaction_is_described_and_aborted(
 
 
 def test_a_transaction_that_no_id_has_is_listed_and_aborted(
-    korvet: Korvet, broker: RunningConsole, topic: str
+    korvet: Lines, broker: RunningConsole, topic: str
 ) -> None:
     producer = opened(broker, topic)
     assert korvet("transactions", "hanging", topic, "--no-header")[1] == []

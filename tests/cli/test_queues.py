@@ -8,7 +8,8 @@ import redis
 from korvet.groups.modern import encode_subscription, pack
 from korvet.share.service import Acknowledge
 from korvet.store.sync_store import SyncStore
-from tests.cli.test_groups import KEYS, Korvet, korvet, orders
+from tests.cli.conftest import Lines
+from tests.cli.test_groups import KEYS, korvet, orders
 from tests.support.redis_servers import TestServer
 
 __all__ = ["korvet", "orders"]
@@ -86,7 +87,7 @@ def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     return "jobs"
 
 
-def test_share_groups_are_listed_with_their_lag(korvet: Korvet, queue: str) -> None:
+def test_share_groups_are_listed_with_their_lag(korvet: Lines, queue: str) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     code, lines, _ = korvet("queues", "list")
     assert (code, lines) == (
@@ -98,7 +99,7 @@ def test_share_groups_are_listed_with_their_lag(korvet: Korvet, queue: str) -> N
     )
 
 
-def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Korvet, queue: str) -> None:
+def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Lines, queue: str) -> None:
     code, lines, _ = korvet("queues", "describe", queue)
     assert code == 0
     assert lines[0] == "jobs: Stable, epoch 1"
@@ -115,7 +116,7 @@ def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Korvet, q
 
 
 def test_records_that_members_do_not_finish_are_named(
-    korvet: Korvet, queue: str, valkey_server: TestServer
+    korvet: Lines, queue: str, valkey_server: TestServer
 ) -> None:
     with valkey_server.client() as client:
         topic_id = json.loads(client.hget(KEYS.topics(), "orders") or b"{}")["id"]
@@ -134,7 +135,7 @@ def test_records_that_members_do_not_finish_are_named(
     assert "share group jobs do not finish orders-0 at offset 1: one more delivery of 5" in reported
 
 
-def test_a_group_of_another_type_is_no_queue(korvet: Korvet, queue: str) -> None:
+def test_a_group_of_another_type_is_no_queue(korvet: Lines, queue: str) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     for name in ("readers", "absent"):
         code, _, reported = korvet("queues", "describe", name)
@@ -161,7 +162,7 @@ def new(orders: redis.Redis, valkey_server: TestServer) -> str:
 
 
 @pytest.mark.usefixtures("new")
-def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str) -> None:
+def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Lines, queue: str) -> None:
     code, lines, _ = korvet("queues", "reset", queue, "--to", "latest", "--dry-run")
     assert (code, lines) == (0, [COLUMNS, TABS(("orders", "0", "1", "5", "0"))])
     code, _, reported = korvet("queues", "reset", queue, "--to", "latest")
@@ -195,7 +196,7 @@ def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str
 )
 @pytest.mark.usefixtures("new")
 def test_a_move_that_cannot_be_says_why(
-    korvet: Korvet, queue: str, words: tuple[str, ...], reported: str
+    korvet: Lines, queue: str, words: tuple[str, ...], reported: str
 ) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     code, _, said = korvet("queues", "reset", *words)

@@ -2,37 +2,24 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from korvet.cli import run
-from tests.support.redis_servers import TestServer
+from tests.cli.conftest import Lines
 
-Korvet = Callable[..., tuple[int, list[str], str]]
 DELAY = ("-H", "korvet-delay-ms=60000")
 
 
 @pytest.fixture
-def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
+def korvet(lines: Lines) -> Lines:
     """Run a command line on a server with one topic; return exit code, lines and stderr."""
-    with valkey_server.client() as client:
-        client.flushall()
-
-    def command(*words: str) -> tuple[int, list[str], str]:
-        code = run([*words, "--redis", valkey_server.url])
-        said = capfd.readouterr()
-        return code, said.out.splitlines(), said.err
-
-    command(
-        "topics", "create", "t", "--partitions", "2", "--config", "delivery.schedule.enable=true"
-    )
-    return command
+    lines("topics", "create", "t", "-p", "2", "--config", "delivery.schedule.enable=true")
+    return lines
 
 
 def test_records_are_listed_and_cancelled(
-    korvet: Korvet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    korvet: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "lines"
     path.write_text("hello\n")
@@ -71,6 +58,6 @@ def test_records_are_listed_and_cancelled(
         (["list", "missing"], "missing"),
     ],
 )
-def test_a_wrong_command_says_what_to_give(korvet: Korvet, words: list[str], reason: str) -> None:
+def test_a_wrong_command_says_what_to_give(korvet: Lines, words: list[str], reason: str) -> None:
     code, _, said = korvet("schedule", *words)
     assert code == 2 and reason in said, said

@@ -1,16 +1,14 @@
 """Check `korvet tables` against a real server."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import redis
 
 from korvet import Korvet, Record
-from korvet.cli import run
+from tests.cli.conftest import Lines, lines_of
 from tests.support.redis_servers import TestServer
-
-Command = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture
@@ -24,24 +22,18 @@ def client(valkey_server: TestServer) -> Iterator[redis.Redis]:
 @pytest.fixture
 def korvet(
     client: redis.Redis, valkey_server: TestServer, capfd: pytest.CaptureFixture[str]
-) -> Command:
+) -> Lines:
     """Run a command line on a server with a topic; return exit code, lines and stderr."""
-
-    def command(*words: str) -> tuple[int, list[str], str]:
-        code = run([*words, "--redis", valkey_server.url])
-        said = capfd.readouterr()
-        return code, said.out.splitlines(), said.err
-
     with Korvet(client) as log:
         configs = {"table.enable": "true", "offset.mode": "dense"}
         log.create_topic("stock", 2, configs)
         for number in range(2):
             records = [Record(b"%d" % n, key=b"k%d" % (n % 5)) for n in range(13)]
             log.append("stock", number, [*records, Record(None, key=b"k4"), Record(b"no key")])
-    return command
+    return lines_of(capfd, ("--redis", valkey_server.url))
 
 
-def test_values_are_printed(korvet: Command) -> None:
+def test_values_are_printed(korvet: Lines) -> None:
     assert korvet("tables", "get", "stock", "k1", "-p", "1")[:2] == (0, ["11"])
     assert korvet("tables", "get", "stock", "k4")[:2] == (1, [])
     _, lines, _ = korvet("tables", "scan", "stock")
@@ -50,7 +42,7 @@ def test_values_are_printed(korvet: Command) -> None:
     assert len(lines) == 8 and {line[0] for line in lines} == {"0", "1"}
 
 
-def test_a_table_is_compared_with_its_log_and_rebuilt(korvet: Command, client: redis.Redis) -> None:
+def test_a_table_is_compared_with_its_log_and_rebuilt(korvet: Lines, client: redis.Redis) -> None:
     _, lines, _ = korvet("tables", "verify", "stock", "--json")
     row = {"equal": 4, "wrong": 0, "not_in_log": 0}
     assert json.loads("\n".join(lines)) == [{"partition": n, **row} for n in range(2)]
@@ -70,14 +62,14 @@ def test_a_table_is_compared_with_its_log_and_rebuilt(korvet: Command, client: r
     assert korvet("tables", "rebuild", "stock", "-p", "0")[1] == ["partition 0 has 1 keys"]
 
 
-def test_topics_describe_has_keys_and_memory(korvet: Command) -> None:
+def test_topics_describe_has_keys_and_memory(korvet: Lines) -> None:
     _, lines, _ = korvet("topics", "describe", "stock", "--json")
     rows = json.loads("\n".join(lines))["partitions"]
     assert [row["table_keys"] for row in rows] == [4, 4]
     assert all(row["table_bytes"] > 50 for row in rows)
 
 
-def test_a_topic_without_a_table_is_an_error(korvet: Command, client: redis.Redis) -> None:
+def test_a_topic_without_a_table_is_an_error(korvet: Lines, client: redis.Redis) -> None:
     with Korvet(client) as log:
         log.create_topic("orders", 1)
     code, _, said = korvet("tables", "scan", "orders")

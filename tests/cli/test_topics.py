@@ -1,7 +1,5 @@
 """Check `korvet topics`: create under changed settings, alter, add-partitions and trim."""
 
-from collections.abc import Callable
-
 import pytest
 
 import korvet as korvet_log
@@ -10,9 +8,8 @@ from korvet.cli import run
 from korvet.config.dynamic import ALL_BROKERS, encode_configs
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
+from tests.cli.conftest import Lines
 from tests.support.redis_servers import TestServer
-
-Korvet = Callable[..., tuple[int, list[str], str]]
 
 
 def test_settings_changed_for_all_brokers_are_the_defaults(
@@ -46,25 +43,16 @@ def test_a_name_that_differs_by_dots_and_underscores_only_is_refused(
 
 
 @pytest.fixture
-def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
-    """Run a command line on an empty server; return exit code, lines and stderr."""
-    with valkey_server.client() as client:
-        client.flushall()
-
-    def command(*words: str) -> tuple[int, list[str], str]:
-        code = run([*words, "--redis", valkey_server.url])
-        said = capfd.readouterr()
-        return code, said.out.splitlines(), said.err
-
-    return command
+def korvet(lines: Lines) -> Lines:
+    return lines
 
 
-def configs(korvet: Korvet, name: str) -> dict[str, tuple[str, str]]:
+def configs(korvet: Lines, name: str) -> dict[str, tuple[str, str]]:
     rows = [line.split("\t") for line in korvet("topics", "describe", name)[1]]
     return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
 
-def test_configs_are_set_and_returned_to_their_defaults(korvet: Korvet) -> None:
+def test_configs_are_set_and_returned_to_their_defaults(korvet: Lines) -> None:
     korvet("topics", "create", "a", "--config", "retention.ms=5")
     changes = ("--config", "segment.ms=9", "--delete-config", "retention.ms")
     assert korvet("topics", "alter", "a", *changes)[:2] == (
@@ -92,7 +80,7 @@ def test_configs_are_set_and_returned_to_their_defaults(korvet: Korvet) -> None:
         (("trim", "compacted", "--before", "latest"), "its cleanup.policy lacks delete"),
     ],
 )
-def test_a_refused_change_says_why(korvet: Korvet, words: tuple[str, ...], sentence: str) -> None:
+def test_a_refused_change_says_why(korvet: Lines, words: tuple[str, ...], sentence: str) -> None:
     korvet("topics", "create", "a", "-p", "2", "--config", "retention.ms=5")
     korvet("topics", "create", "compacted", "--config", "cleanup.policy=compact")
     before = configs(korvet, "a")
@@ -101,7 +89,7 @@ def test_a_refused_change_says_why(korvet: Korvet, words: tuple[str, ...], sente
     assert configs(korvet, "a") == before
 
 
-def test_partitions_are_added_and_records_stay(korvet: Korvet, valkey_server: TestServer) -> None:
+def test_partitions_are_added_and_records_stay(korvet: Lines, valkey_server: TestServer) -> None:
     korvet("topics", "create", "a", "--config", "offset.mode=dense")
     with valkey_server.client() as client:
         client.xadd("korvet:a:0", {"value": "x"})
@@ -110,7 +98,7 @@ def test_partitions_are_added_and_records_stay(korvet: Korvet, valkey_server: Te
     assert korvet("topics", "list", "--no-header")[1][0].split("\t")[1] == "3"
 
 
-def test_a_reserved_name_is_created_on_request(korvet: Korvet) -> None:
+def test_a_reserved_name_is_created_on_request(korvet: Lines) -> None:
     name = "__debezium-heartbeat.shop"
     code, _, said = korvet("topics", "create", name)
     assert code == 2 and "reserved.topic.names.enable" in said
@@ -120,7 +108,7 @@ def test_a_reserved_name_is_created_on_request(korvet: Korvet) -> None:
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
 def test_records_below_a_position_are_deleted(
-    korvet: Korvet, valkey_server: TestServer, layout: str
+    korvet: Lines, valkey_server: TestServer, layout: str
 ) -> None:
     chosen = ("--config", "offset.mode=dense", "--config", f"storage.format={layout}")
     korvet("topics", "create", "a", "-p", "2", *chosen)
@@ -142,7 +130,7 @@ def test_records_below_a_position_are_deleted(
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_entries_that_no_client_can_read_are_named_and_deleted(
-    korvet: Korvet, valkey_server: TestServer, mode: str
+    korvet: Lines, valkey_server: TestServer, mode: str
 ) -> None:
     korvet("topics", "create", "a", "--config", f"offset.mode={mode}")
     with valkey_server.client() as client:
@@ -163,7 +151,7 @@ def test_entries_that_no_client_can_read_are_named_and_deleted(
 @pytest.mark.parametrize("by_doctor", [False, True])
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_a_partition_without_ids_is_copied(
-    korvet: Korvet, valkey_server: TestServer, mode: str, by_doctor: bool
+    korvet: Lines, valkey_server: TestServer, mode: str, by_doctor: bool
 ) -> None:
     korvet("topics", "create", "a", "--config", f"offset.mode={mode}")
     with valkey_server.client() as client:
@@ -187,7 +175,7 @@ def test_a_partition_without_ids_is_copied(
 
 
 def test_an_entry_that_is_too_large_for_clients_is_named(
-    korvet: Korvet, valkey_server: TestServer
+    korvet: Lines, valkey_server: TestServer
 ) -> None:
     for name, limit in (("a", 1_048_588), ("b", 100_000_000)):
         korvet("topics", "create", name, "--config", f"max.message.bytes={limit}")
@@ -203,7 +191,7 @@ def test_an_entry_that_is_too_large_for_clients_is_named(
 
 
 def test_doctor_runs_no_script_for_partitions_that_have_natural_ids_only(
-    korvet: Korvet, valkey_server: TestServer
+    korvet: Lines, valkey_server: TestServer
 ) -> None:
     def scripts_of_doctor() -> int:
         with valkey_server.client() as client:

@@ -2,22 +2,13 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from korvet.cli import run
-from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console, where_of
-
-Korvet = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
-    with running_console(valkey_server) as made:
-        yield made
+from tests.cli.conftest import Korvet
+from tests.support.running_console import RunningConsole, where_of
 
 
 @pytest.fixture(params=["brokers", "redis"])
