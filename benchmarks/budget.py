@@ -27,8 +27,8 @@ from pathlib import Path
 
 from benchmarks.fresh import Column, command, stop
 from korvet.embedded_redis.socket import ask, socket_path
-from korvet.testing.bench import frames, processes
-from korvet.testing.bench.load import Pump, Target, connections, drain, topic
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import Pump, Target, connections, drain, own_bytes, topic
 from korvet.testing.bench.payloads import CRC_AT, batch
 from korvet.testing.bench.throughput import VARIANTS
 
@@ -79,7 +79,7 @@ class Watch:
             self.peak = max(self.peak, int(rows[b"used_memory_peak"]))
             self.rss = max(self.rss, int(rows[b"used_memory_rss"]))
             self.samples += 1
-        self.broker = max(self.broker, processes.own_bytes(self.pid))
+        self.broker = max(self.broker, own_bytes(self.pid))
         self.disk = sum(_sizes(self.folder))
         self.disk_peak = max(self.disk_peak, self.disk)
         if shutil.disk_usage(self.folder).free < MIN_FREE:

@@ -15,9 +15,9 @@ from typing import Any
 import redis
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import connect
-from korvet.testing.bench.load import Pump, Target, connections, drain, topic
+from korvet.testing.bench.load import Pump, Target, connections, drain, own_bytes, topic
 from korvet.testing.bench.payloads import values
 
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -120,7 +120,7 @@ class Compact:
             now = time.perf_counter()
             samples.append((now, _busy(store)))
             working, cleaned = store.hmget(log, "compacting", "cleaned")
-            resident = max(resident, processes.own_bytes(target.pids[0]) if target.pids else 0)
+            resident = max(resident, own_bytes(target.pids[0]) if target.pids else 0)
             if working and not first:
                 first = now
             if cleaned and not working:

@@ -30,8 +30,7 @@ from benchmarks import cases, report
 from benchmarks.fresh import Column, command, stop
 from korvet import AsyncKorvet, Record
 from korvet.embedded_redis.socket import socket_path
-from korvet.testing.bench import processes
-from korvet.testing.bench.load import Target
+from korvet.testing.bench.load import Target, process_tree
 
 CASES = ("p1k", "f1k", "lat")
 TOPICS, PARTITIONS = 20, 5
@@ -73,7 +72,7 @@ async def broker(options: argparse.Namespace, label: str) -> AsyncIterator[Side]
         yield Side(label, target, found[2], label == "open")
     finally:
         with suppress(ProcessLookupError):
-            for pid in processes.tree([process.pid]):
+            for pid in process_tree([process.pid]):
                 os.kill(pid, signal.SIGCONT)
         await stop(process)
         shutil.rmtree(folder, ignore_errors=True)
@@ -130,7 +129,7 @@ async def running(side: Side, other: Side, warm_s: float) -> AsyncIterator[None]
 
 def _signal(side: Side, number: signal.Signals) -> None:
     roots = [*side.target.pids, *([side.watcher] if side.watcher else [])]
-    for pid in processes.tree(roots):
+    for pid in process_tree(roots):
         os.kill(pid, number)
 
 

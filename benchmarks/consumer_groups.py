@@ -8,9 +8,9 @@ import struct
 import time
 from dataclasses import dataclass, field
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import Connection
-from korvet.testing.bench.load import Target, connections, topic
+from korvet.testing.bench.load import Target, connections, cpu_seconds, topic
 
 CONSUMER_GROUP_HEARTBEAT = 68
 REBALANCE_MS = 60_000
@@ -136,12 +136,12 @@ class Settle:
             connections(target, self.count) as opened,
         ):
             members = [Member(one, group, f"m{at:03}", name) for at, one in enumerate(opened)]
-            cpu, begin = processes.cpu_seconds(target.pids), time.perf_counter()
+            cpu, begin = cpu_seconds(target.pids), time.perf_counter()
             done = asyncio.Event()
             tasks = [asyncio.create_task(self._run_member(one, members, done)) for one in members]
             await asyncio.wait_for(done.wait(), 120)
             seconds = time.perf_counter() - begin
-            spent = processes.cpu_seconds(target.pids) - cpu
+            spent = cpu_seconds(target.pids) - cpu
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

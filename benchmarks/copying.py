@@ -7,8 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.tiered import LATEST_TIERED, list_newer, listed_newer
-from korvet.testing.bench import frames, processes
-from korvet.testing.bench.load import GIGABYTE, Tally, Target, client_cpu, connections, topic
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import (
+    GIGABYTE,
+    TICK,
+    Tally,
+    Target,
+    client_cpu,
+    connections,
+    process_name,
+    process_stat,
+    process_tree,
+    topic,
+)
 from korvet.testing.bench.payloads import batch
 from korvet.testing.bench.throughput import VARIANTS, Produce
 
@@ -138,16 +149,16 @@ async def _progress(target: Target, name: str, partitions: int) -> tuple[int, in
 def _seconds_by_part(roots: Iterable[int]) -> dict[str, float]:
     """Return the CPU seconds so far of Redis, of the brokers' main threads, and of the others."""
     found = dict.fromkeys(PARTS, 0.0)
-    for pid in processes.tree(roots):
-        whole = _seconds(processes.stat(pid))
-        if not processes.name_of(pid).startswith("python"):
+    for pid in process_tree(roots):
+        whole = _seconds(process_stat(pid))
+        if not process_name(pid).startswith("python"):
             found["redis"] += whole
             continue
-        main = _seconds(processes.stat(pid, f"task/{pid}/"))
+        main = _seconds(process_stat(pid, f"task/{pid}/"))
         found["broker"] += main
         found["threads"] += whole - main
     return found
 
 
 def _seconds(fields: list[str]) -> float:
-    return sum(map(int, fields[11:13])) / processes.TICK if fields else 0.0
+    return sum(map(int, fields[11:13])) / TICK if fields else 0.0

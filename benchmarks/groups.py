@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import SMALL, Connection
-from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.load import (
+    Pump,
+    Tally,
+    Target,
+    connections,
+    cpu_seconds,
+    drain,
+    measured,
+    topic,
+)
 
 OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
 REBALANCE_IN_PROGRESS = 27
@@ -173,11 +182,11 @@ class Heartbeats:
             members(opened, self.size) as (joined, _),
         ):
             waits: list[float] = []
-            cpu, begin = processes.cpu_seconds(target.pids), time.perf_counter()
+            cpu, begin = cpu_seconds(target.pids), time.perf_counter()
             phases = [begin + random.uniform(0, self.every_s) for _ in joined]
             await asyncio.gather(*map(partial(self._beat, waits), joined, phases))
             seconds = time.perf_counter() - begin
-            spent = processes.cpu_seconds(target.pids) - cpu
+            spent = cpu_seconds(target.pids) - cpu
         waits.sort()
         return {
             "members": len(joined),

@@ -4,9 +4,9 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import Connection, connect
-from korvet.testing.bench.load import Target
+from korvet.testing.bench.load import Target, resident_bytes
 
 AT_ONCE = 50
 """Connections that are opened concurrently."""
@@ -20,7 +20,7 @@ class Idle:
 
     async def run(self, target: Target) -> dict[str, float | int]:
         """Return seconds to open all, and the broker's memory, in all and per connection."""
-        before = processes.resident_bytes(target.pids)
+        before = resident_bytes(target.pids)
         begin = time.perf_counter()
         opened: list[Connection] = []
         waiting = asyncio.Semaphore(AT_ONCE)
@@ -33,7 +33,7 @@ class Idle:
 
         await asyncio.gather(*(open_one() for _ in range(self.connections)))
         seconds = time.perf_counter() - begin
-        resident = processes.resident_bytes(target.pids)
+        resident = resident_bytes(target.pids)
         for connection in opened:
             connection.close()
         return {

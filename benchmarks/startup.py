@@ -7,8 +7,9 @@ import signal
 import time
 from collections.abc import Sequence
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import connect
+from korvet.testing.bench.load import cpu_seconds, own_bytes, process_tree, resident_bytes
 
 TIMEOUT_S = 60.0
 IDLE_S = 2.0
@@ -25,15 +26,15 @@ async def start(address: str, command: Sequence[str]) -> dict[str, float | int]:
         seconds = time.perf_counter() - begin
         await asyncio.sleep(IDLE_S)
         roots = [process.pid]
-        busy = processes.cpu_seconds(roots)
+        busy = cpu_seconds(roots)
         await asyncio.sleep(IDLE_S)
         return {
             "seconds_to_metadata": round(seconds, 3),
             "cpu_seconds_to_rest": round(busy, 2),
-            "idle_cpu_share": round((processes.cpu_seconds(roots) - busy) / IDLE_S, 4),
-            "resident_mb": round(processes.resident_bytes(roots) / 1e6, 1),
+            "idle_cpu_share": round((cpu_seconds(roots) - busy) / IDLE_S, 4),
+            "resident_mb": round(resident_bytes(roots) / 1e6, 1),
             "largest_process_mb": round(
-                max(processes.own_bytes(pid) for pid in processes.tree(roots)) / 1e6, 1
+                max(own_bytes(pid) for pid in process_tree(roots)) / 1e6, 1
             ),
         }
     finally:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
 from korvet.store.sync_store import SyncStore
-from korvet.testing.bench import processes
+from korvet.testing.bench.load import TICK, cpu_seconds, process_name, process_stat, process_tree
 from tests.spark.spark_sessions import session
 
 RUNS = 5
@@ -166,7 +166,7 @@ def report(target: str, name: str, case: Case, runs: int, redis: str | None = No
 def spent_by(redis: str | None) -> tuple[float, float, float]:
     """Return the CPU seconds so far of Spark's Java, all Python processes, and Redis."""
     java = _java_seconds([os.getpid()])
-    return java, processes.cpu_seconds([os.getpid()]) - java, redis_seconds(redis)
+    return java, cpu_seconds([os.getpid()]) - java, redis_seconds(redis)
 
 
 def redis_seconds(url: str | None) -> float:
@@ -192,18 +192,14 @@ class folder:
 
 def _java_seconds(roots: Iterable[int]) -> float:
     """Return the CPU seconds of the tree's Java processes, without their children."""
-    stats = {
-        pid: processes.stat(pid)
-        for pid in processes.tree(roots)
-        if processes.name_of(pid) == "java"
-    }
-    return sum(sum(map(int, fields[11:13])) for fields in stats.values() if fields) / processes.TICK
+    stats = {pid: process_stat(pid) for pid in process_tree(roots) if process_name(pid) == "java"}
+    return sum(sum(map(int, fields[11:13])) for fields in stats.values() if fields) / TICK
 
 
 def _largest_worker(roots: Iterable[int]) -> int:
     """Return the max peak resident memory of a Python process below `roots`, bytes."""
     largest = 0
-    for pid in processes.tree(roots) - set(roots):
+    for pid in process_tree(roots) - set(roots):
         try:
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         except OSError:

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.fresh import Column, Running, korvet
 from korvet.cli import pipeline
-from korvet.testing.bench import processes
+from korvet.testing.bench.load import cpu_seconds, own_bytes, resident_bytes
 
 TOPIC = "busy"
 PARTITIONS = 4
@@ -131,7 +131,7 @@ def _with_archiver(running: Running, given: argparse.Namespace, lake: Path) -> d
             time.sleep(0.1)
         reports.clear()
         roots = (running.pids, [archiver.pid])
-        cpu = [processes.cpu_seconds(each) for each in roots]
+        cpu = [cpu_seconds(each) for each in roots]
         began = time.monotonic()
         seen: list[MemorySample] = []
         watching = threading.Event()
@@ -141,7 +141,7 @@ def _with_archiver(running: Running, given: argparse.Namespace, lake: Path) -> d
         seconds = time.monotonic() - began
         watching.set()
         watcher.join()
-        spent = [processes.cpu_seconds(each) for each in roots]
+        spent = [cpu_seconds(each) for each in roots]
     finally:
         archiver.send_signal(signal.SIGTERM)
         listener.join(120)
@@ -247,8 +247,8 @@ def _watch(
 ) -> None:
     store = running.pids[-1]
     while not stop.wait(0.5):
-        resident = processes.resident_bytes([archiver.pid])
-        seen.append(MemorySample(time.monotonic(), processes.own_bytes(store), resident))
+        resident = resident_bytes([archiver.pid])
+        seen.append(MemorySample(time.monotonic(), own_bytes(store), resident))
 
 
 class Producing:

@@ -1,16 +1,25 @@
-"""Run a closed-loop load: a fixed number of requests in flight on each connection."""
+"""Run a closed-loop load: a fixed number of requests in flight on each connection.
+
+The CPU time and the memory of process trees (broker and Redis) are read from /proc.
+"""
 
 import asyncio
+import os
 import resource
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from korvet.testing.bench import frames, processes
+from korvet.testing.bench import frames
 from korvet.testing.bench.connection import LARGE, Connection, connect
 
 IN_FLIGHT = 5
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
 GIGABYTE = 1e9
 CACHE_BYTES = 128 << 20
 """Default of Korvet's `fetch.cache.bytes`, which caches batches of layout `batch` only."""
@@ -70,13 +79,13 @@ def client_cpu() -> float:
 @asynccontextmanager
 async def measured(target: Target, tally: Tally) -> AsyncIterator[None]:
     """Add the wall clock and CPU time of the block to `tally`."""
-    cpu, client = processes.cpu_seconds(target.pids), client_cpu()
+    cpu, client = cpu_seconds(target.pids), client_cpu()
     begin = time.perf_counter()
     yield
     tally.seconds = time.perf_counter() - begin
-    tally.broker_cpu = processes.cpu_seconds(target.pids) - cpu
+    tally.broker_cpu = cpu_seconds(target.pids) - cpu
     tally.client_cpu = client_cpu() - client
-    tally.resident = processes.resident_bytes(target.pids)
+    tally.resident = resident_bytes(target.pids)
 
 
 @asynccontextmanager
@@ -175,3 +184,56 @@ async def connections(
     finally:
         for connection in opened:
             connection.close()
+
+
+def process_tree(roots: Iterable[int]) -> set[int]:
+    """Return the running processes among `roots` and all their descendants."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = process_stat(int(entry.name))
+            if fields:
+                parents[int(entry.name)] = int(fields[1])
+    found = {pid for pid in roots if pid in parents}
+    grown = True
+    while grown:
+        below = {pid for pid, parent in parents.items() if parent in found}
+        grown = not below <= found
+        found |= below
+    return found
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """Return the CPU seconds of the tree so far, including children that ended."""
+    stats = [process_stat(pid) for pid in process_tree(roots)]
+    return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / TICK
+
+
+def resident_bytes(roots: Iterable[int]) -> int:
+    """Return the resident memory of the tree; shared pages count once per process."""
+    return sum(own_bytes(pid) for pid in process_tree(roots))
+
+
+def own_bytes(pid: int) -> int:
+    """Return the resident memory of one process, 0 if it ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except OSError:
+        return 0
+
+
+def process_name(pid: int) -> str:
+    """Return the name of a process, empty if it ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def process_stat(pid: int, part: str = "") -> list[str]:
+    """Return the fields of a process's or a thread's stat after its name, none if it ended."""
+    try:
+        text = Path(f"/proc/{pid}/{part}stat").read_text()
+    except OSError:
+        return []
+    return text[text.rindex(")") + 2 :].split()
