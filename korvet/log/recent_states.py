@@ -29,21 +29,11 @@ RENEW_S = FRESH_S / 2
 MAX_STATES = 1000
 MAX_RENEWED = 64
 """States that are read again in one pipeline."""
-STATE = (
-    "topic_id",
-    "next",
-    "start",
-    "epoch",
-    "bytes",
-    "entries",
-    "largest_append",
-    "stable",
-    "cleaned",
-    "local_start",
-    "tiered",
-    "shifts",
-    "epochs",
-)
+_STATE = """
+    topic_id next start epoch bytes entries largest_append stable cleaned local_start tiered shifts
+    epochs
+"""
+STATE = tuple(_STATE.split())
 """Fields of a log's state."""
 BOUNDS = STATE[0], STATE[2], STATE[9]
 """Fields that are read after entries: they show what was deleted or left Redis meanwhile."""

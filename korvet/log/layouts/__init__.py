@@ -54,11 +54,9 @@ def with_records(
         yield entry, not is_marker and producer_id not in aborted_ids
 
 
-async def read_records(
-    topic: Topic, entries: Sequence[Entry], aborted: Sequence[tuple[int, int]] = ()
-) -> list[Record]:
+async def read_records(topic: Topic, entries: Sequence[Entry]) -> list[Record]:
     """Return `records_in`; the thread opens batches."""
-    work = partial(records_in, topic, entries, aborted)
+    work = partial(records_in, topic, entries)
     return await in_thread(work) if layout_of(topic).holds_batches else work()
 
 
