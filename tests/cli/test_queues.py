@@ -5,34 +5,16 @@ import json
 import pytest
 import redis
 
-from korvet.groups.modern import encode_subscription, pack
 from korvet.share.service import Acknowledge
 from korvet.store.sync_store import SyncStore
 from tests.cli.conftest import Lines
 from tests.cli.test_groups import KEYS, korvet, orders
+from tests.share.members import deliver, join_share_group
 from tests.support.redis_servers import TestServer
 
 __all__ = ["korvet", "orders"]
 
 TABS = "\t".join
-
-
-def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
-    """Let m1 acquire records."""
-    taken = KEYS.partition("orders", 0, topic_id).share_acquire(
-        [(first, last)],
-        group="jobs",
-        member="m1",
-        start=0,
-        read_from=first,
-        read_to=last,
-        most=last - first + 1,
-        exact=1,
-        lock_ms=30_000,
-        delivery_limit=5,
-        max_locks=100,
-    )
-    assert store.run(taken).runs[:2] == [first, last]
 
 
 def accept(store: SyncStore, topic_id: str, offset: int, kind: Acknowledge) -> None:
@@ -49,39 +31,15 @@ def accept(store: SyncStore, topic_id: str, offset: int, kind: Acknowledge) -> N
     assert store.run(settled).error == 0
 
 
-def heartbeat(store: SyncStore, topic_id: str, group: str, epoch: int = 0) -> None:
-    """Let m1 join the group, or leave it with epoch -1."""
-    words: dict[str, object] = {
-        "member": "m1",
-        "epoch": epoch,
-        "rack": "",
-        "client_id": "app",
-        "client_host": "/10.0.0.1",
-        "session_ms": 45_000,
-        "interval_ms": 0,
-        "max_size": 10,
-        "max_bytes": 1_000_000,
-        "max_topics": 100,
-        "is_registered": 1,
-        "has_names": 1,
-        "names": pack(["orders"]),
-        "topics_version": b"1",
-        "resolved": encode_subscription([b"orders"]),
-        "rows": [("t", "orders", f"{topic_id}:1")],
-    }
-    assert store.run(KEYS.group(group).share_heartbeat(**words)).error == 0  # type: ignore[arg-type]
-    store.run(KEYS.group_register(group=group))
-
-
 @pytest.fixture
 def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     """A share group with one member, which has acquired two records and accepted one."""
     definition = json.loads(orders.hget(KEYS.topics(), "orders") or b"{}")
     topic_id = definition["id"]
     store = SyncStore.connect(valkey_server.url)
-    heartbeat(store, topic_id, "jobs")
+    join_share_group(store, KEYS, "jobs", ("orders", topic_id), 1)
     store.run(KEYS.partition("orders", 0, topic_id).number_entries())
-    deliver(store, topic_id, 0, 2)
+    deliver(store, KEYS.partition("orders", 0, topic_id), 0, 2)
     accept(store, topic_id, 0, Acknowledge.ACCEPT)
     store.close()
     return "jobs"
@@ -127,7 +85,7 @@ def test_records_that_members_do_not_finish_are_named(
     _, lines, _ = korvet("doctor")
     assert "\tqueues\t" not in "\n".join(lines)
     for _ in range(3):
-        deliver(store, topic_id, 1, 1)
+        deliver(store, KEYS.partition("orders", 0, topic_id), 1, 1)
         accept(store, topic_id, 1, Acknowledge.RELEASE)
     store.close()
     _, lines, _ = korvet("doctor")
@@ -157,7 +115,7 @@ def new(orders: redis.Redis, valkey_server: TestServer) -> str:
     topic_id = json.loads(orders.hget(KEYS.topics(), "orders") or b"{}")["id"]
     with SyncStore.connect(valkey_server.url) as store:
         for epoch in (0, -1):
-            heartbeat(store, topic_id, "new", epoch)
+            join_share_group(store, KEYS, "new", ("orders", topic_id), 1, epoch)
     return "new"
 
 

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from korvet import Record
-from korvet.groups.modern import encode_subscription, pack
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import Group as StreamsGroup
 from tests.lua.streams import Member, settle, subtopology, topology
+from tests.share.members import deliver, join_share_group
 from tests.support.running_console import RunningConsole, send
 
 _names = count()
@@ -125,33 +125,9 @@ def test_a_share_group_has_its_queue_and_its_locks(
     console: RunningConsole, browser: httpx.Client, topic: str
 ) -> None:
     keys, info = Keys(console.namespace), console.log.topic(topic)
-    member: dict[str, Any] = {
-        "member": "m1",
-        "epoch": 0,
-        "rack": "",
-        "client_id": "app",
-        "client_host": "/10.0.0.1",
-        "session_ms": 45_000,
-        "interval_ms": 0,
-        "max_size": 10,
-        "max_bytes": 1_000_000,
-        "max_topics": 100,
-        "is_registered": 1,
-        "has_names": 1,
-        "names": pack([topic]),
-        "topics_version": b"1",
-        "resolved": encode_subscription([topic.encode()]),
-        "rows": [("t", topic, f"{info.id}:2")],
-    }
-    acquire: dict[str, Any] = {"group": "jobs", "member": "m1", "start": 0,
-                               "read_from": 0, "read_to": 2, "most": 3, "exact": 1,
-                               "delivery_limit": 5, "max_locks": 100}  # fmt: skip
     with SyncStore.connect(console.server.url) as store:
-        assert store.run(keys.group("jobs").share_heartbeat(**member)).error == 0
-        store.run(keys.group_register(group="jobs"))
-        place = keys.partition(topic, 0, info.id)
-        taken = place.share_acquire([(0, 2)], **acquire, lock_ms=600_000)
-        assert store.run(taken).runs[:2] == [0, 2]
+        join_share_group(store, keys, "jobs", (topic, info.id), 2)
+        deliver(store, keys.partition(topic, 0, info.id), 0, 2, lock_ms=600_000)
     found = console.api("/group", id="jobs")
     assert (found["type"], found["members"][0]["client_id"]) == ("share", "app")
     queue = {row["partition"]: (row["acquired"], row["lag"]) for row in found["queue"]}

@@ -1,10 +1,13 @@
-"""Members of share groups whose requests a connected broker serves."""
+"""Members of share groups, by requests that a connected broker serves, and by scripts."""
 
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from korvet.groups.modern import encode_subscription, pack
+from korvet.scripts.keys import Keys, Partition
 from korvet.security.session import Session
+from korvet.store.sync_store import SyncStore
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -164,3 +167,55 @@ def values_of(row: Any) -> dict[int, bytes]:
     """Return the records of a row that the member has acquired, by offset."""
     acquired = {at for first, last, _ in runs_of(row) for at in range(first, last + 1)}
     return {record[0]: record[3] or b"" for record in rows_in(row.records) if record[0] in acquired}
+
+
+def join_share_group(
+    store: SyncStore,
+    keys: Keys,
+    group: str,
+    topic: tuple[str, str],
+    partitions: int,
+    epoch: int = 0,
+) -> None:
+    """Let m1 join the share group as a reader of a topic, its name and id; epoch -1: leave."""
+    name, topic_id = topic
+    call = keys.group(group).share_heartbeat(
+        [("t", name, f"{topic_id}:{partitions}")],
+        member="m1",
+        epoch=epoch,
+        rack="",
+        client_id="app",
+        client_host="/10.0.0.1",
+        session_ms=45_000,
+        interval_ms=0,
+        max_size=10,
+        max_bytes=1_000_000,
+        max_topics=100,
+        is_registered=1,
+        has_names=1,
+        names=pack([name]),
+        topics_version=b"1",
+        resolved=encode_subscription([name.encode()]),
+    )
+    assert store.run(call).error == 0
+    store.run(keys.group_register(group=group))
+
+
+def deliver(
+    store: SyncStore, place: Partition, first: int, last: int, lock_ms: int = 30_000
+) -> None:
+    """Let m1 of the share group `jobs` acquire records."""
+    taken = place.share_acquire(
+        [(first, last)],
+        group="jobs",
+        member="m1",
+        start=0,
+        read_from=first,
+        read_to=last,
+        most=last - first + 1,
+        exact=1,
+        lock_ms=lock_ms,
+        delivery_limit=5,
+        max_locks=100,
+    )
+    assert store.run(taken).runs[:2] == [first, last]
