@@ -9,7 +9,7 @@ import httpx
 
 import korvet
 from korvet.console.routes import PAGES
-from korvet.testing.bench import processes
+from korvet.testing.bench.load import resident_bytes
 from tests.support.raw_client import until
 
 CLOSED_TO_OPEN_MB = 24
@@ -35,11 +35,11 @@ def growth(broker: "subprocess.Popen[str]") -> int:
     url = [broker.stdout.readline() for _ in range(2)][1].removeprefix("console at ").strip()
     # It answers 503 for as long as Redis loads the scripts.
     assert until(lambda: httpx.get(f"{url}/readyz", timeout=30).status_code == 200)
-    closed = processes.resident_bytes([broker.pid])
+    closed = resident_bytes([broker.pid])
     values = {"topic": "t", "partition:int": "0", "offset:int": "0"}
     for page in PAGES:
         path = page.path
         for name, value in values.items():
             path = path.replace(f"{{{name}}}", value)
         assert httpx.get(url + path, params={"id": "g"}, timeout=30).status_code in (200, 404), path
-    return processes.resident_bytes([broker.pid]) - closed
+    return resident_bytes([broker.pid]) - closed
