@@ -10,7 +10,6 @@ Rules
 - Records that have left Redis, or are older than retention.consumed.max.ms, are held by no group.
 """
 
-from asyncio import gather
 from collections.abc import Mapping, Sequence
 from time import time
 
@@ -18,10 +17,10 @@ import msgspec
 
 from korvet.groups.offset_commit import parse_commit
 from korvet.groups.registry import GroupRegistry
-from korvet.scripts.call import Call, decode_group
-from korvet.scripts.calls.partition import LagReply, ShareDescribeReply
+from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
+from korvet.store.async_store import all_of
+from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
 EVERY = "*"
@@ -41,31 +40,50 @@ class Consumed(msgspec.Struct, frozen=True):
     group: str
 
 
-async def list_consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Consumed]:
+async def list_consumed(store: AsyncCalls, keys: Keys, topic: Topic) -> list[Consumed]:
     """Return what the topic's groups have consumed, for each partition."""
-    names = topic.policy.consumed_by
+    names, partitions = (
+        topic.policy.consumed_by,
+        list(map(topic.partition, range(topic.partitions))),
+    )
     groups = await GroupRegistry(store, keys).list_all() if EVERY in names else list(names)
-    fields = commit_fields(keys, topic.name, topic.partitions)
-    replies = await gather(
-        *(store.submit_command("HMGET", keys.group_offsets(name), *fields) for name in groups)
+    fields = [partition.stream for partition in partitions]
+    replies = await all_of(
+        [store.submit_command("HMGET", keys.group_offsets(name), *fields) for name in groups]
     )
     commits = dict(zip(groups, replies, strict=True))
-    states = await gather(
-        *(
-            store.submit_command("HKEYS", keys.partition(topic.name, number).share)
-            for number in range(topic.partitions)
-        )
+    states = await all_of(
+        [store.submit_command("HKEYS", partition.share) for partition in partitions]
     )
-    calls = start_calls(keys, topic.name, topic.id, states, commits)
-    places, found = list(calls), await store.run_many(calls.values())
-    starts = share_starts(places, found, topic.partitions)
+    shared = [
+        (name, number)
+        for number, fields_of in enumerate(states)
+        for name in map(decode_group, map(bytes.decode, fields_of))
+        if name in commits
+    ]
+    found = await store.run_many(
+        partitions[number].share_describe(group=name, most=0) for name, number in shared
+    )
+    starts = {name: [-1] * len(partitions) for name, _ in shared}
+    for (name, number), reply in zip(shared, found, strict=True):
+        starts[name][number] = -1 if reply.error else reply.start
     return lowest(commits, topic.id, topic.partitions, every=EVERY in names, starts=starts)
 
 
-async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
+async def list_held(store: AsyncCalls, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
     """Return partition, group and records that it holds, of each partition with such a group."""
+    found = await find_held(store, keys, topic)
+    return [(number, consumed.group, records) for number, consumed, records in found]
+
+
+async def find_held(store: AsyncCalls, keys: Keys, topic: Topic) -> list[tuple[int, Consumed, int]]:
+    """Return what the groups of `list_held` have consumed, and the records that they hold.
+
+    Records below the time of retention.consumed.max.ms are held by no group.
+    """
     found = await list_consumed(store, keys, topic)
-    cutoff_ms = held_since_ms(topic.policy.consumed_max_ms)
+    limit_ms = topic.policy.consumed_max_ms
+    cutoff_ms = int(time() * 1000) - limit_ms if limit_ms >= 0 else -1
     partitions = [topic.partition(number) for number in range(len(found))]
     starts = await store.run_many(
         partition.find_timestamp(timestamp=cutoff_ms) for partition in partitions
@@ -75,50 +93,10 @@ async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[i
         for partition, each, start in zip(partitions, found, starts, strict=True)
     )
     return [
-        (number, each.group, records)
+        (number, each, reply.records)
         for number, (each, reply) in enumerate(zip(found, replies, strict=True))
-        if each.group and (records := held_records(reply, cutoff_ms))
+        if each.group and reply.records and not reply.error and not 0 <= reply.newest < cutoff_ms
     ]
-
-
-def held_since_ms(limit_ms: int) -> int:
-    """Return the timestamp from which groups hold records, by retention.consumed.max.ms."""
-    return int(time() * 1000) - limit_ms if limit_ms >= 0 else -1
-
-
-def held_records(reply: LagReply, cutoff_ms: int) -> int:
-    """Return how many of the counted records groups hold: none if all are below the timestamp."""
-    return 0 if reply.error or 0 <= reply.newest < cutoff_ms else reply.records
-
-
-def commit_fields(keys: Keys, topic: str, partitions: int) -> list[str]:
-    """Return the fields of a group's offsets that have the topic's commits."""
-    return [keys.partition(topic, number).stream for number in range(partitions)]
-
-
-def start_calls(
-    keys: Keys, topic: str, topic_id: str, states: Sequence[Sequence[bytes]], wanted: Commits
-) -> dict[tuple[str, int], Call[ShareDescribeReply]]:
-    """Return a call for the start offset of each wanted share group in each partition.
-
-    `states` are the share groups with state in each partition.
-    """
-    return {
-        (name, number): keys.partition(topic, number, topic_id).share_describe(group=name, most=0)
-        for number, groups in enumerate(states)
-        for name in map(decode_group, map(bytes.decode, groups))
-        if name in wanted
-    }
-
-
-def share_starts(
-    places: Sequence[tuple[str, int]], replies: Sequence[ShareDescribeReply], partitions: int
-) -> Starts:
-    """Return the start offsets by group, of the replies to `start_calls`."""
-    starts = {name: [-1] * partitions for name, _ in places}
-    for (name, number), reply in zip(places, replies, strict=True):
-        starts[name][number] = -1 if reply.error else reply.start
-    return starts
 
 
 def lowest(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from korvet.scripts.call import Call, decode_group, encode_group
 from korvet.scripts.calls.namespace import GROUP_REGISTER, GroupRegisterReply
 from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
+from korvet.store.calls import AsyncCalls
 from korvet.topics.table import VERSION_FIELD
 
 SCAN_COUNT = 500
@@ -15,7 +15,7 @@ SCAN_COUNT = 500
 class GroupRegistry:
     """The registry of one namespace."""
 
-    def __init__(self, store: AsyncStore, keys: Keys) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys) -> None:
         self._store = store
         self._keys = keys
 
@@ -48,7 +48,7 @@ class GroupRegistry:
         return sorted(_decoded(await scan_fields(self._store, self._keys.groups())))
 
 
-async def scan_fields(store: AsyncStore, key: str) -> set[bytes]:
+async def scan_fields(store: AsyncCalls, key: str) -> set[bytes]:
     """Return the fields of a hash, read in steps that block Redis for a short time each."""
     cursor, found = b"0", set[bytes]()
     while True:

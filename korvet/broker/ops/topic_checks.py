@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from korvet.broker.ops.finding import Finding, times_as_offsets
 from korvet.config.broker_settings import BROKER, DELIVERY_LIMIT
@@ -10,22 +11,22 @@ from korvet.config.dynamic import ALL_BROKERS, decode_configs, group_resource, s
 from korvet.config.group_settings import GROUP
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import STORED, Settings, with_stored
-from korvet.groups.consumed import (
-    EVERY,
-    commit_fields,
-    held_records,
-    held_since_ms,
-    lowest,
-    share_starts,
-    start_calls,
-)
+from korvet.groups.consumed import find_held
 from korvet.groups.share_offsets import delivered_runs
 from korvet.log import foreign_entries
 from korvet.log.leader_epochs import parse_rows
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
+from korvet.store.calls import AsyncCalls
+from korvet.store.redis_py import InlineStore, run_inline
 from korvet.store.sync_store import SyncStore
-from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
+from korvet.topics.table import (
+    VERSION_FIELD,
+    Definition,
+    decode_definition,
+    encode_definition,
+    read_topic,
+)
 
 MAX_RUNS = 100
 """Delivered runs that are checked of each partition of a share group."""
@@ -129,40 +130,20 @@ def lost(checked: Checked) -> Iterator[Finding]:
 
 def unconsumed(checked: Checked) -> Iterator[Finding]:
     """Yield the groups that hold records of topics with retention.consumed."""
-    store, keys = checked.store, checked.keys
+    store = cast(AsyncCalls, InlineStore(checked.store))
     for name, definition in checked.topics.items():
-        names = definition.configs.get("retention.consumed", "")
-        if not names:
+        raw, configs = encode_definition(definition), TopicConfigs(Settings())
+        topic = read_topic(checked.keys, name, raw, configs)
+        if topic is None or not topic.policy.consumed_by:
             continue
-        groups = [each.strip() for each in names.split(",")]
-        every = EVERY in groups
-        if every:
-            fields = store.command("HKEYS", keys.groups())
-            groups = [decode_group(each.decode()) for each in fields if each[:1] != b":"]
-        wanted = commit_fields(keys, name, definition.partitions)
-        commits = {
-            each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
-        }
-        count = definition.partitions
-        states = [store.command("HKEYS", keys.partition(name, each).share) for each in range(count)]
-        calls = start_calls(keys, name, definition.id, states, commits)
-        starts = share_starts(list(calls), [store.run(call) for call in calls.values()], count)
-        found = lowest(commits, definition.id, count, every=every, starts=starts)
-        cutoff_ms = held_since_ms(int(definition.configs.get("retention.consumed.max.ms", "-1")))
-        for number, each in enumerate(found):
-            partition = keys.partition(name, number, definition.id)
-            start = store.run(partition.find_timestamp(timestamp=cutoff_ms))
-            offset = max(each.offset, start.offset, 0)
-            reply = store.run(partition.lag(offset=offset))
-            records = held_records(reply, cutoff_ms)
-            if each.group and records:
-                yield Finding(
-                    "note",
-                    "retention",
-                    f"group {each.group} holds {records} records of {name}-{number}: it has "
-                    f"committed {'nothing' if each.offset < 0 else each.offset} "
-                    "(retention.consumed.max.ms sets a limit)",
-                )
+        for number, consumed, records in run_inline(find_held(store, checked.keys, topic)):
+            committed = "nothing" if consumed.offset < 0 else consumed.offset
+            yield Finding(
+                "note",
+                "retention",
+                f"group {consumed.group} holds {records} records of {name}-{number}: it has "
+                f"committed {committed} (retention.consumed.max.ms sets a limit)",
+            )
 
 
 def unfinished(checked: Checked) -> Iterator[Finding]:
