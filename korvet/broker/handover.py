@@ -26,7 +26,8 @@ from korvet.apis import Api
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.broker.error_responses import has_response, refused
-from korvet.broker.network.open_connections import ClientConnection, OpenConnections
+from korvet.broker.network.client_socket import ClientSocket
+from korvet.broker.network.open_connections import OpenConnections
 from korvet.cluster.registration import MIN_RENEWAL_GAP_S, BrokerRegistration
 from korvet.context import Interceptor
 from korvet.security.session import Session
@@ -118,7 +119,7 @@ class Handover:
                 return
             await anyio.sleep(CHECK_S)
 
-    def close_paused(self, connections: Iterable[ClientConnection]) -> None:
+    def close_paused(self, connections: Iterable[ClientSocket]) -> None:
         """Close the connections of paused clients that were quiet for CLOSED_S."""
         now = monotonic()
         for connection in list(connections):

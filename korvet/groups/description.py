@@ -1,6 +1,6 @@
 """Groups of all types as the scripts describe them: their replies are decoded here only."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -257,20 +257,27 @@ def _modern_member(kind: str, *row: bytes) -> Member:
 
 
 async def describe_each(
-    group_ids: Sequence[str], read: Callable[[str], Awaitable[R]], row: Callable[..., R]
+    groups: GroupCoordinator,
+    kind: str,
+    group_ids: Sequence[str],
+    may_describe: Callable[[str], bool],
+    row: Callable[[Group], R],
+    refusal: Callable[..., R],
 ) -> list[R]:
-    """Return the rows of a response; a group that `read` refuses gets one with the error."""
+    """Return the rows of a response: of groups of that type, or with the error of a group."""
 
     def refused(group_id: str, error: ErrorCode, reason: str) -> R:
-        return row(error_code=error, error_message=reason or None, group_id=group_id)
+        return refusal(error_code=error, error_message=reason or None, group_id=group_id)
 
     async def one(group_id: str) -> R:
         if not group_id:
             return refused(group_id, ErrorCode.INVALID_GROUP_ID, "")
         try:
-            return await read(group_id)
+            group = await describe_modern(groups, group_id, kind)
+            await require_topics(group, groups.node.topics, may_describe)
         except Refused as error:
             return refused(group_id, error.error, error.reason)
+        return row(group)
 
     return await gather_named(
         one, lambda group_id: refused(group_id, ErrorCode.INVALID_REQUEST, TOO_OFTEN), group_ids

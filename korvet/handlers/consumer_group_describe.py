@@ -15,10 +15,9 @@ from functools import partial
 from korvet.context import Context
 from korvet.groups.description import (
     CONSUMER,
+    Group,
     describe_each,
-    describe_modern,
     described_assignment,
-    require_topics,
 )
 from korvet.security.acl import ResourceType
 from korvet.wire.messages.consumer_group_describe import (
@@ -34,18 +33,22 @@ CONSUMER_MEMBER = 1
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
-    describe = partial(_group, asked=request.include_authorized_operations, context=context)
     return ConsumerGroupDescribeResponse(
-        groups=await describe_each(request.group_ids, describe, DescribedGroup)
+        groups=await describe_each(
+            context.services.groups,
+            CONSUMER,
+            request.group_ids,
+            context.may_describe,
+            partial(_row, request=request, context=context),
+            DescribedGroup,
+        )
     )
 
 
-async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup:
+def _row(group: Group, request: ConsumerGroupDescribeRequest, context: Context) -> DescribedGroup:
     named = partial(described_assignment, topics=context.topics, keeps_deleted=True)
-    group = await describe_modern(context.services.groups, group_id, CONSUMER)
-    await require_topics(group, context.topics, context.may_describe)
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
@@ -67,6 +70,6 @@ async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup
             for member in group.members
         ],
         authorized_operations=context.authorized_operations(
-            ResourceType.GROUP, group_id, asked=asked
+            ResourceType.GROUP, group.id, asked=request.include_authorized_operations
         ),
     )

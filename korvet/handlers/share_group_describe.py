@@ -12,10 +12,9 @@ from functools import partial
 from korvet.context import Context
 from korvet.groups.description import (
     SHARE,
+    Group,
     describe_each,
-    describe_modern,
     described_assignment,
-    require_topics,
 )
 from korvet.security.acl import ResourceType
 from korvet.wire.messages.share_group_describe import (
@@ -29,19 +28,23 @@ from korvet.wire.messages.share_group_describe import (
 async def share_group_describe(
     request: ShareGroupDescribeRequest, context: Context
 ) -> ShareGroupDescribeResponse:
-    describe = partial(_group, asked=request.include_authorized_operations, context=context)
     return ShareGroupDescribeResponse(
-        groups=await describe_each(request.group_ids, describe, DescribedGroup)
+        groups=await describe_each(
+            context.services.groups,
+            SHARE,
+            request.group_ids,
+            context.may_describe,
+            partial(_row, request=request, context=context),
+            DescribedGroup,
+        )
     )
 
 
-async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup:
+def _row(group: Group, request: ShareGroupDescribeRequest, context: Context) -> DescribedGroup:
     # Topics that are deleted are left out, as in Kafka.
     named = partial(described_assignment, topics=context.topics, keeps_deleted=False)
-    group = await describe_modern(context.services.groups, group_id, SHARE)
-    await require_topics(group, context.topics, context.may_describe)
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
@@ -59,6 +62,6 @@ async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup
             for member in group.members
         ],
         authorized_operations=context.authorized_operations(
-            ResourceType.GROUP, group_id, asked=asked
+            ResourceType.GROUP, group.id, asked=request.include_authorized_operations
         ),
     )

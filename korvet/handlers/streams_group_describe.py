@@ -15,7 +15,7 @@ from functools import partial
 
 from korvet.context import Context
 from korvet.groups import description
-from korvet.groups.description import STREAMS, Group, describe_each, describe_modern, require_topics
+from korvet.groups.description import STREAMS, Group, describe_each
 from korvet.groups.streams_group import Info
 from korvet.security.acl import ResourceType
 from korvet.wire.messages.streams_group_describe import (
@@ -36,26 +36,28 @@ NOT_STORED = 1
 async def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: Context
 ) -> StreamsGroupDescribeResponse:
-    describe = partial(_group, request=request, context=context)
     return StreamsGroupDescribeResponse(
-        groups=await describe_each(request.group_ids, describe, DescribedGroup)
+        groups=await describe_each(
+            context.services.groups,
+            STREAMS,
+            request.group_ids,
+            context.may_describe,
+            partial(_row, request=request, context=context),
+            DescribedGroup,
+        )
     )
 
 
-async def _group(
-    group_id: str, request: StreamsGroupDescribeRequest, context: Context
-) -> DescribedGroup:
-    group = await describe_modern(context.services.groups, group_id, STREAMS)
-    await require_topics(group, context.topics, context.may_describe)
+def _row(group: Group, request: StreamsGroupDescribeRequest, context: Context) -> DescribedGroup:
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=_topology(group),
         members=[_member(member) for member in group.members],
         authorized_operations=context.authorized_operations(
-            ResourceType.GROUP, group_id, asked=request.include_authorized_operations
+            ResourceType.GROUP, group.id, asked=request.include_authorized_operations
         ),
         topology_description_status=NOT_STORED if request.include_topology_description else 0,
         assignor_name=group.assignor,

@@ -181,6 +181,7 @@ class ChunkCache:
     """Up to `capacity` bytes of blocks of an object store, least recently used first out."""
 
     lets_others_run = False
+    """Whether other tasks run between the reads of a fetch, which may not wait."""
     serves_copies = False
 
     def __init__(self, store: SegmentStore, capacity: int) -> None:

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +28,7 @@ from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.log.entry import Entry
 from korvet.log.read_result import ReadRequest, ReadResult
+from korvet.remote_log.chunk_cache import ChunkCache, LocalChunks
 from korvet.remote_log.known_segments import CACHE_BYTES, MAX_PARTITIONS, Footers, KnownSegments
 from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
@@ -54,31 +55,8 @@ class Slices(NamedTuple):
     records: int
 
 
-class ChunkSource(Protocol):
-    """Reads verified chunks of segments."""
-
-    @property
-    def lets_others_run(self) -> bool:
-        """Return whether other tasks run between the reads of a fetch, which may not wait."""
-
-    @property
-    def serves_copies(self) -> bool:
-        """Return whether a read costs less than one from Redis, and no limit delays it."""
-
-    def limit(self, segment: Segment, chunk: int) -> int:
-        """Return the chunk after the last one that a read from `chunk` on can return."""
-
-    def read_ahead(self, name: str, segment: Segment, first: int, after: int) -> None:
-        """Prepare what a reader will ask `read_now` for next."""
-
-    def read_now(self, name: str, segment: Segment, first: int, after: int) -> memoryview | None:
-        """Return what `read` returns if it has not to wait, else None."""
-
-    async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
-        """Return the bytes of the chunks from `first` to below `after`, within that limit.
-
-        Raises RemoteStorageError.
-        """
+ChunkSource = ChunkCache | LocalChunks
+"""Reads verified chunks of segments."""
 
 
 async def read_slices(

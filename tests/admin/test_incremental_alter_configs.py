@@ -1,4 +1,4 @@
-"""Check IncrementalAlterConfigs, AlterConfigs and AlterReplicaLogDirs, with the codes of Apache Kafka 4.3.0."""
+"""Check IncrementalAlterConfigs, AlterConfigs and AlterReplicaLogDirs, with the codes of Kafka."""
 
 from typing import Any
 

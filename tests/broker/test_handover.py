@@ -16,7 +16,8 @@ from korvet.broker.handover import (
     Handover,
     has_others,
 )
-from korvet.broker.network.open_connections import ClientConnection, OpenConnections
+from korvet.broker.network.client_socket import ClientSocket
+from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.security.session import Session
 from korvet.wire.schema import encode
@@ -32,7 +33,7 @@ ROWS = {row.name: row for row in apis.TABLE}
 def open_ones(broker: Broker) -> OpenConnections:
     """Return the open connections of a broker: one, which has produced nothing."""
     made = OpenConnections(lambda: broker.services.settings)
-    made.add(cast(ClientConnection, Mock(session_id=0)))
+    made.add(cast(ClientSocket, Mock(session_id=0)))
     return made
 
 

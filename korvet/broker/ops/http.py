@@ -16,6 +16,7 @@ Rules
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -30,7 +31,7 @@ from korvet.base import logfmt
 from korvet.base.metrics import Family, Metrics
 from korvet.broker.network import listeners
 from korvet.broker.ops.connection import OpsConnection
-from korvet.broker.ops.metric_pages import NoPage, Snapshots, metrics_text
+from korvet.broker.ops.metric_pages import KafkaPage, NoPage, Snapshots, metrics_text
 from korvet.config.broker_config import Address, Config
 from korvet.security.tls import ListenerTls
 
@@ -43,6 +44,8 @@ _SCRAPE, _SNAPSHOT = "/scrape", "/snapshot"
 """Pages of a worker with its metrics: for Prometheus, and for the console."""
 _LIVE = ("/healthz", "/livez")
 _TEXT = "text/plain; charset=utf-8"
+_MISSING = 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
+_ALIVE = 200, _TEXT, b"ok\n"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 log = logfmt.get("broker.ops")
@@ -110,52 +113,43 @@ class Console(Protocol):
         """Stop the thread."""
 
 
-class KafkaMetrics(Protocol):
-    """The page /metrics/kafka."""
-
-    async def text(self) -> bytes: ...
-
-
+@dataclass(eq=False, repr=False)
 class OpsPage:
     """The pages of one broker process."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        ready: Ready,
-        kafka: KafkaMetrics | None = None,
-        notes: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
-        self._notes = notes
-        self._metrics = metrics
-        self._ready = ready
-        self._kafka = kafka
+    metrics: Metrics
+    ready: Ready
+    kafka: KafkaPage | None = None
+    notes: Callable[[], Sequence[str]] = tuple
 
     async def answer(self, path: str) -> Answer:
         if path in _LIVE:
-            return 200, _TEXT, b"ok\n"
+            return _ALIVE
         if path == "/readyz":
-            return readiness(await self._ready(), self._notes())
+            return readiness(await self.ready(), self.notes())
         if path == "/metrics":
             # In a thread: the event loop would serve no client while many rows are written.
             metrics = [(None, self._snapshot())]
             return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(metrics_text, metrics)
-        if path == "/metrics/kafka" and self._kafka is not None:
-            return await _kafka_metrics(self._kafka)
+        if path == "/metrics/kafka" and self.kafka is not None:
+            try:
+                return 200, _METRICS_TEXT, await self.kafka.text()
+            except NoPage as reason:
+                return 503, _TEXT, f"{reason}\n".encode()
         if path in (_SCRAPE, _SNAPSHOT):
-            found = self._snapshot() if path == _SCRAPE else self._metrics.snapshot()
+            found = self._snapshot() if path == _SCRAPE else self.metrics.snapshot()
             return 200, "application/json", msgspec.json.encode(found)
-        return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
+        return _MISSING
 
     def _snapshot(self) -> list[Family]:
         # Imported here: a broker without --ops does not need prometheus_client.
         from korvet.broker.ops.service_metrics import process_families
 
-        self._metrics.scraped()
-        return [*self._metrics.snapshot(), *process_families()]
+        self.metrics.scraped()
+        return [*self.metrics.snapshot(), *process_families()]
 
     async def snapshots(self) -> Snapshots:
-        return [(None, self._metrics.snapshot())]
+        return [(None, self.metrics.snapshot())]
 
 
 class StartingPage:
@@ -174,7 +168,7 @@ class StartingPage:
     async def answer(self, path: str) -> Answer:
         if self.page is not None:
             return await self.page.answer(path)
-        return (200, _TEXT, b"ok\n") if path in _LIVE else readiness(self._reason)
+        return _ALIVE if path in _LIVE else readiness(self._reason)
 
     async def snapshots(self) -> Snapshots:
         return [] if self.page is None else await self.page.snapshots()
@@ -189,14 +183,14 @@ class WorkerPoolPage:
 
     async def answer(self, path: str) -> Answer:
         if path in _LIVE:
-            return 200, _TEXT, b"ok\n"
+            return _ALIVE
         if path == "/readyz":
             return readiness(await self._ready(), self._notes)
         if path == "/metrics":
             return 200, _METRICS_TEXT, metrics_text(await self._snapshots(_SCRAPE))
         if path == "/metrics/kafka":
             return await self._kafka_metrics()
-        return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
+        return _MISSING
 
     async def snapshots(self) -> Snapshots:
         return await self._snapshots(_SNAPSHOT)
@@ -230,13 +224,6 @@ class WorkerPoolPage:
 def ops_tls(config: Config) -> ListenerTls | None:
     """Return the TLS of the ops port, if it has any. Raises ConfigError."""
     return next((ListenerTls(each, config.settings) for each in config.ops_listeners), None)
-
-
-async def _kafka_metrics(page: KafkaMetrics) -> Answer:
-    try:
-        return 200, _METRICS_TEXT, await page.text()
-    except NoPage as reason:
-        return 503, _TEXT, f"{reason}\n".encode()
 
 
 def readiness(sentence: str | None, notes: Sequence[str] = ()) -> Answer:
