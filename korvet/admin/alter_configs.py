@@ -23,7 +23,6 @@ from korvet.admin.config_edits import (
     check_topic_change,
     require_setting,
 )
-from korvet.admin.results import outcome
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.config.broker_settings import BROKER
@@ -39,7 +38,13 @@ from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, validate_change
 from korvet.config.topic_settings import EXPLICIT_ONLY, IMMUTABLE
 from korvet.store.calls import AsyncCalls
-from korvet.topics.lifecycle import Refused, invalid_request, refuse_not_durable, unknown_topic
+from korvet.topics.lifecycle import (
+    Refused,
+    invalid_request,
+    outcome,
+    refuse_not_durable,
+    unknown_topic,
+)
 from korvet.topics.node import Node
 from korvet.topics.table import Topic, encode_definition
 

@@ -298,8 +298,7 @@ async def record_if_due(survey: LagSurvey, proceed: Proceed) -> None:
 
 async def is_due(store: AsyncStore, keys: Keys) -> bool:
     """Return whether this minute has no sample yet, by the clock of Redis."""
-    seconds, _ = await store.command("TIME")
-    field = str(int(seconds) * 1000 // MINUTE_MS)
+    field = str(await redis_ms(store) // MINUTE_MS)
     return not await store.command("HEXISTS", keys.lag_history(0), field)
 
 

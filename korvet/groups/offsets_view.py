@@ -25,6 +25,7 @@ from uuid import UUID
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
+from korvet.groups.lag import redis_ms
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.groups.registry import GroupRegistry
 from korvet.log.read_result import ReadResult
@@ -183,8 +184,7 @@ class OffsetsView:
         """Return the moment before which no further commit can be."""
         if self._store.is_cluster:
             return int(time() * 1000) - CLOCK_MARGIN_MS
-        seconds, micros = map(int, await self._store.command("TIME"))
-        return seconds * 1000 + micros // 1000
+        return await redis_ms(self._store)
 
 
 def partition_of(group: str) -> int:

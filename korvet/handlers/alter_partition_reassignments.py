@@ -10,11 +10,10 @@ Left out
 - reassignment: every broker serves every partition from Redis, so there are no replicas to move
 """
 
-from korvet.admin.results import outcome
 from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
-from korvet.topics.lifecycle import Refused, check_assignment
+from korvet.topics.lifecycle import Refused, check_assignment, outcome
 from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -10,10 +10,10 @@ Versions
 - v1 name patterns, v2 flexible, v3 as v2
 """
 
-from korvet.admin.results import outcome
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule, refusal_of
+from korvet.topics.lifecycle import outcome
 from korvet.wire.messages.create_acls import (
     AclCreation,
     AclCreationResult,

@@ -12,10 +12,15 @@ Versions
 
 from collections import Counter
 
-from korvet.admin.results import outcome
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.topics.lifecycle import Refused, add_partitions, check_assignment, unknown_topic
+from korvet.topics.lifecycle import (
+    Refused,
+    add_partitions,
+    check_assignment,
+    outcome,
+    unknown_topic,
+)
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -20,7 +20,6 @@ Versions
 from collections import Counter
 from uuid import UUID
 
-from korvet.admin.results import store_failure
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import validate_all
 from korvet.context import Context
@@ -37,6 +36,7 @@ from korvet.topics.lifecycle import (
     refuse_above,
     refuse_colliding,
     refuse_not_durable,
+    store_failure,
 )
 from korvet.topics.table import Definition
 from korvet.wire.messages.create_topics import (

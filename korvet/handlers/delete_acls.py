@@ -9,11 +9,11 @@ Versions
 - v1 name patterns, v2 flexible, v3 as v2
 """
 
-from korvet.admin.results import outcome
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.security.acl import Rule, filter_of
 from korvet.security.authorizer import Authorizer
+from korvet.topics.lifecycle import outcome
 from korvet.wire.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,

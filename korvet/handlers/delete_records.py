@@ -18,12 +18,12 @@ Versions
 import asyncio
 from functools import partial
 
-from korvet.admin.results import store_failure
 from korvet.base.bounded import gather_bounded, without_repeats
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.log.recent_states import FRESH_S
 from korvet.store.errors import StoreError
+from korvet.topics.lifecycle import store_failure
 from korvet.topics.table import Topic
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,

@@ -13,11 +13,10 @@ Versions
 
 from collections import Counter
 
-from korvet.admin.results import outcome
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
-from korvet.topics.lifecycle import Refused, delete_topic, invalid_request, unknown_topic
+from korvet.topics.lifecycle import Refused, delete_topic, invalid_request, outcome, unknown_topic
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.delete_topics import (
     DeletableTopicResult,

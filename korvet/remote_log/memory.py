@@ -27,6 +27,7 @@ from time import monotonic
 import msgspec
 
 from korvet.base import logfmt
+from korvet.base.bounded import chunks
 from korvet.config.values import Settings
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -141,8 +142,7 @@ class SharesReader:
             for topic in topics
             for number in range(topic.partitions)
         ]
-        for at in range(0, len(places), AT_ONCE):
-            some = places[at : at + AT_ONCE]
+        for some in chunks(places, AT_ONCE):
             rows = await asyncio.gather(
                 *(self._store.command("HMGET", key, "bytes", "start_bytes") for _, key in some)
             )

@@ -5,7 +5,7 @@ Used by the handlers and the command line. The scripts check every condition aga
 
 import string
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from korvet.base.bounded import chunks
@@ -17,7 +17,7 @@ from korvet.config.values import STORED_URL
 from korvet.scripts.call import Signal
 from korvet.scripts.keys import Keys, Partition
 from korvet.store.calls import AsyncCalls
-from korvet.store.errors import CommandFailed
+from korvet.store.errors import CommandFailed, StoreError, StoreUnavailable
 from korvet.topics import stepwise
 from korvet.topics.table import Definition, Topic, encode_definition
 
@@ -295,3 +295,24 @@ async def _find_remote_id(store: AsyncCalls, keys: Keys, topic: Topic) -> str:
         if await store.command("HEXISTS", topic.partition(number).log, "copy_lease"):
             return topic.id
     return ""
+
+
+async def outcome(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
+    """Await the work; return NONE, or the error and message of what refused it.
+
+    Redis being unavailable is a retriable error.
+    """
+    try:
+        await work
+    except Refused as refused:
+        return refused.error, refused.reason
+    except StoreError as error:
+        return store_failure(error), str(error)
+    return ErrorCode.NONE, None
+
+
+def store_failure(error: StoreError) -> ErrorCode:
+    """Return the error code for a failure of Redis."""
+    if isinstance(error, StoreUnavailable):
+        return ErrorCode.REQUEST_TIMED_OUT
+    return ErrorCode.UNKNOWN_SERVER_ERROR

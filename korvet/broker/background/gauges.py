@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from korvet.base.bounded import chunks
 from korvet.base.metrics import Gauge, Labels
 from korvet.broker.background.runner import Leases
 from korvet.groups import lag_survey
@@ -189,8 +190,7 @@ class ScheduleGauges:
     async def _row(self, topic: Topic) -> tuple[str, int, int, float]:
         """Return the topic's name, waiting records and bytes, and seconds overdue."""
         records, size, overdue_ms = 0, 0, 0
-        for first in range(0, topic.partitions, AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, topic.partitions))
+        for numbers in chunks(range(topic.partitions), AT_ONCE):
             calls = (topic.partition(number).schedule_list(most=0) for number in numbers)
             for reply in await asyncio.gather(*map(self.node.store.run, calls)):
                 records, size = records + reply.records, size + reply.size

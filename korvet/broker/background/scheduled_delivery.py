@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 import anyio
 
 from korvet.base import logfmt
+from korvet.base.bounded import chunks
 from korvet.broker.background.runner import Leases
 from korvet.scripts.calls.partition import ScheduleAppendDueReply
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -217,8 +218,7 @@ class ScheduledDelivery:
             for number in range(topic.partitions)
             if (partition := (topic.name, number)) not in self._due or complete
         ]
-        for first in range(0, len(places), AT_ONCE):
-            some = places[first : first + AT_ONCE]
+        for some in chunks(places, AT_ONCE):
             names = [self.node.keys.partition(*partition).scheduled for partition in some]
             if not self.node.store.is_cluster and not await self.node.store.command(
                 "EXISTS", *names

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from korvet.broker.ops.finding import Finding, times_as_offsets
 from korvet.config.broker_settings import BROKER, DELIVERY_LIMIT
@@ -69,11 +69,17 @@ class Checked:
 def sizes(checked: Checked) -> dict[str, int]:
     """Return the bytes of each topic's records in Redis, by the counters of its logs."""
     found: dict[str, int] = {}
-    for name, definition in checked.topics.items():
-        logs = [checked.keys.partition(name, number).log for number in range(definition.partitions)]
-        rows = checked.store.commands([("HMGET", each, "bytes", "start_bytes") for each in logs])
+    for name in checked.topics:
+        rows = _fields_of(checked, name, "bytes", "start_bytes")
         found[name] = sum(int(row[0] or 0) - int(row[1] or 0) for row in rows)
     return found
+
+
+def _fields_of(checked: Checked, topic: str, *fields: str) -> list[Any]:
+    """Return these fields of the log of each partition."""
+    numbers = range(checked.topics[topic].partitions)
+    logs = [checked.keys.partition(topic, number).log for number in numbers]
+    return checked.store.commands([("HMGET", log, *fields) for log in logs])
 
 
 def offsets(checked: Checked) -> Iterator[Finding]:
@@ -113,10 +119,8 @@ def unread(checked: Checked) -> Iterator[Finding]:
 
 def lost(checked: Checked) -> Iterator[Finding]:
     """Yield the partitions whose last records Redis has lost, while older ones are there."""
-    for name, definition in checked.topics.items():
-        logs = [checked.keys.partition(name, number).log for number in range(definition.partitions)]
-        states = checked.store.commands([("HMGET", each, "start", "epochs") for each in logs])
-        for number, (start, epochs) in enumerate(states):
+    for name in checked.topics:
+        for number, (start, epochs) in enumerate(_fields_of(checked, name, "start", "epochs")):
             for row in parse_rows(epochs or b""):
                 if row.known > row.ended >= int(start or 0):
                     yield Finding(

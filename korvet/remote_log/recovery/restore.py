@@ -17,6 +17,7 @@ from time import time
 
 import msgspec
 
+from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
@@ -160,11 +161,11 @@ class Restore:
         self, name: str, state: TopicState, commits: dict[tuple[str, int], int]
     ) -> None:
         partitions = list(enumerate(state.partitions))
-        for first in range(0, len(partitions), AT_ONCE):
+        for some in chunks(partitions, AT_ONCE):
             await asyncio.gather(
                 *(
                     self._partition(name, number, state, each, commits.get((name, number), 0))
-                    for number, each in partitions[first : first + AT_ONCE]
+                    for number, each in some
                 )
             )
         definition = state.definition
@@ -229,8 +230,8 @@ class Restore:
     async def _groups(self) -> None:
         for encoded, rows in self.snapshot.groups.items():
             name = decode_group(encoded)
-            for first in range(0, len(rows), COMMITS_AT_ONCE):
-                await self._commit(name, rows[first : first + COMMITS_AT_ONCE])
+            for some in chunks(rows, COMMITS_AT_ONCE):
+                await self._commit(name, some)
         for encoded, starts in self.snapshot.share_groups.items():
             name = decode_group(encoded)
             error = await _share_group(self.store, self.keys, name, starts, self._committed)

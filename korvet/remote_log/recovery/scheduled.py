@@ -69,8 +69,7 @@ async def read_rows(
         zip(flat[::2], (_due(int(float(score)), ahead) for score in flat[1::2]), strict=True),
         key=lambda pair: (pair[1], pair[0]),
     )
-    for first in range(0, len(pairs), AT_ONCE):
-        some = pairs[first : first + AT_ONCE]
+    for some in chunks(pairs, AT_ONCE):
         found = await store.command("HMGET", names.scheduled_records, *(name for name, _ in some))
         rows += [
             (due, bytes(row))
@@ -90,8 +89,7 @@ async def restore_scheduled(
 ) -> tuple[ErrorCode, int]:
     """Schedule the partition's records again; return an error and their number."""
     count = 0
-    for first in range(0, len(waiting.rows), AT_ONCE):
-        rows = waiting.rows[first : first + AT_ONCE]
+    for rows in chunks(waiting.rows, AT_ONCE):
         args: list[Arg] = []
         for due, row in rows:
             records, arguments = _arguments(due, row)
