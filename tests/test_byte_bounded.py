@@ -139,7 +139,8 @@ REVIEWED = {
         topics/table.py:_views transactions/hanging.py:next_checks
     """,
     "it lives as long as a request, a connection or a task": """
-        broker/background/gauges.py:_rows broker/handover.py:_paused broker/handover.py:_quiet
+        broker/background/gauges.py:_rows broker/interceptors.py:_paused
+        broker/interceptors.py:_quiet
         console/visit.py:form fetch/delayed_operation.py:_by_channel
         handlers/describe_configs.py:_known log/append_batcher.py:_waiting
         log/cleaner.py:_newest broker/network/open_connections.py:_hosts

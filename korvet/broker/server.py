@@ -18,7 +18,7 @@ from korvet.base import logfmt
 from korvet.base.metrics import Metrics
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.client_listeners import bind, refresh_tls
-from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_members
+from korvet.broker.interceptors import SETTLE_S, Handover, ReadOnly, has_others, serves_members
 from korvet.broker.network import listeners
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.ops import http
@@ -26,7 +26,6 @@ from korvet.broker.ops.http import HostNames
 from korvet.broker.ops.metric_pages import KafkaPage
 from korvet.broker.ops.readiness import Readiness
 from korvet.broker.ops.service_metrics import call_counter, show_services
-from korvet.broker.read_only import ReadOnly
 from korvet.broker.telemetry import traced
 from korvet.cluster.registration import TTL_MS, BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import PRESETS, Config

@@ -14,7 +14,7 @@ from korvet.cli.kafka_requests import on_log
 from korvet.cli.table_output import Rows, View, show
 from korvet.config.setting import StartError
 from korvet.groups.description import SHARE, describe_modern
-from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition, list_partitions
+from korvet.groups.share_group import Delivered, ShareOffsets, SharePartition, list_partitions
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.position import Position
 from korvet.topics.lifecycle import Refused

@@ -15,7 +15,7 @@ from korvet.groups import description
 from korvet.groups.description import CLASSIC, TopicPartition, describe_any, require_topics
 from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, redis_ms
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
-from korvet.groups.share_offsets import SharePartition
+from korvet.groups.share_group import SharePartition
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.lifecycle import Refused
 from korvet.topics.table import Topic

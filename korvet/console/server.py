@@ -17,11 +17,11 @@ from uvicorn.server import ServerState
 from korvet.base.uptime import clock
 from korvet.broker.background.audit_writer import AuditWriter
 from korvet.broker.background.runner import Leases, TaskRunner
+from korvet.broker.interceptors import ReadOnly
 from korvet.broker.network.stall_watch import StallWatch, has_ended
 from korvet.broker.network.tls_stream import TlsState, TlsStream
 from korvet.broker.network.tls_transport import RECEIVE_BYTES
 from korvet.broker.ops.connection import OpsConnection
-from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
 from korvet.config.broker_config import Config
 from korvet.console.app import build

@@ -22,7 +22,7 @@ from korvet import apis
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
-from korvet.broker.read_only import SENTENCE
+from korvet.broker.interceptors import SENTENCE
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import ConsoleSession
 from korvet.context import Context

@@ -22,7 +22,7 @@ from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.lag_survey import LagSurvey
 from korvet.groups.offset_commit import Row
 from korvet.groups.offsets_view import OffsetsView
-from korvet.groups.share_offsets import ShareOffsets
+from korvet.groups.share_group import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.leader_epochs import LeaderEpochs

@@ -40,7 +40,7 @@ from korvet.groups.lag import (
 )
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.registry import GroupRegistry
-from korvet.groups.share_offsets import (
+from korvet.groups.share_group import (
     SharePartition,
     describe_partitions,
     share_places,

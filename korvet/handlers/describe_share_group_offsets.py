@@ -15,7 +15,7 @@ Versions
 from korvet.base.bounded import TOO_OFTEN, gather_named
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.groups.share_offsets import UNKNOWN, SharePartition
+from korvet.groups.share_group import UNKNOWN, SharePartition
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_share_group_offsets import (

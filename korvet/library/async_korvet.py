@@ -14,7 +14,7 @@ from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import LONG_MAX
 from korvet.config.values import Settings
 from korvet.groups.lag import list_lags
-from korvet.groups.share_offsets import ShareOffsets
+from korvet.groups.share_group import ShareOffsets
 from korvet.library.session import NO_BROKER, check, check_partition, refusals
 from korvet.library.sharing import ShareCalls
 from korvet.library.tables import TableCalls

@@ -8,17 +8,16 @@ import pytest
 
 from korvet import apis
 from korvet.base.errors import ErrorCode
-from korvet.broker import handover, server
-from korvet.broker.handover import (
+from korvet.broker import interceptors, server
+from korvet.broker.interceptors import (
     MEMBERS,
     MOVED,
     PAUSE_MS,
     Handover,
+    ReadOnly,
     has_others,
 )
-from korvet.broker.network.client_socket import ClientSocket
-from korvet.broker.network.open_connections import OpenConnections
-from korvet.broker.read_only import ReadOnly
+from korvet.broker.network.open_connections import ClientConnection, OpenConnections
 from korvet.security.session import Session
 from korvet.wire.schema import encode
 from tests.support.connected_broker import Broker, broker
@@ -33,7 +32,7 @@ ROWS = {row.name: row for row in apis.TABLE}
 def open_ones(broker: Broker) -> OpenConnections:
     """Return the open connections of a broker: one, which has produced nothing."""
     made = OpenConnections(lambda: broker.services.settings)
-    made.add(cast(ClientSocket, Mock(session_id=0)))
+    made.add(cast(ClientConnection, Mock(session_id=0)))
     return made
 
 
@@ -87,7 +86,7 @@ def test_only_producers_that_may_not_repeat_are_served_for_some_time(
         msgspec.structs.replace(plain, transactional_id="t"),
     ):
         assert moved.pause_ms(request, session) == 0
-    monkeypatch.setattr(handover, "SERVED_S", 0.0)
+    monkeypatch.setattr(interceptors, "SERVED_S", 0.0)
     assert moved.pause_ms(plain, Session("127.0.0.1")) == 0
     answer = moved.response(ROWS["Produce"], to_produce("t", batch([b"w"])))
     assert answer is not None
@@ -122,7 +121,7 @@ async def test_the_handover_ends_once_no_request_was_moved_lately(
     await broker.second()
     monkeypatch.setattr(server, "SETTLE_S", 0.0)
     for name in ("QUIET_S", "HEARTBEAT_S", "CHECK_S"):
-        monkeypatch.setattr(handover, name, 0.0)
+        monkeypatch.setattr(interceptors, name, 0.0)
     await broker.services.registration.leave()
     broker.services.metrics.answered("Heartbeat", "NONE", 0.001)
     await server.move_clients(broker.services, open_ones(broker))

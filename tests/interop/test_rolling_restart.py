@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from korvet import Korvet
 from korvet.base.errors import ErrorCode
-from korvet.broker.handover import PAUSE_MS, SERVED_S
+from korvet.broker.interceptors import PAUSE_MS, SERVED_S
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.interop.jvm import Jvm

@@ -11,7 +11,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.remote_log.chunk_cache import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
-from tests.remote_log.test_remote_metrics import value
+from tests.remote_log.test_copies import value
 from tests.remote_log.test_remote_transactions import Writer, read_committed
 from tests.remote_log.test_tiered_log import BATCHES, PER_BATCH, Tier, tier
 from tests.support.exchanges import SHAPES, fetch

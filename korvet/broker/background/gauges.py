@@ -18,7 +18,7 @@ from korvet.broker.background.runner import Leases
 from korvet.groups import lag_survey
 from korvet.groups.consumed import list_held
 from korvet.groups.lag_survey import INTERVAL_S, LagRow, LagSurvey, Survey
-from korvet.groups.share_offsets import SharePartition
+from korvet.groups.share_group import SharePartition
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
 

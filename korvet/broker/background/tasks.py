@@ -24,7 +24,7 @@ from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.groups.lag_survey import INTERVAL_S
-from korvet.groups.share_offsets import list_partitions
+from korvet.groups.share_group import list_partitions
 from korvet.remote_log.recovery.task import SnapshotTask
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys

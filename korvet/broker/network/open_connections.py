@@ -14,16 +14,13 @@ Rules
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 
 from korvet.base.uptime import clock
 from korvet.broker.network.stall_watch import StallWatch
 from korvet.config.values import Settings
-
-if TYPE_CHECKING:
-    from korvet.broker.network.client_socket import ClientSocket
 
 
 class Waiter(Protocol):
@@ -75,6 +72,39 @@ _ROOM = 0.75
 """Share of the limit below which connections are read again."""
 
 
+class ClientConnection(Protocol):
+    """The methods of a connection that a broker uses for all of them."""
+
+    closed: "asyncio.Future[None]"
+
+    @property
+    def session_id(self) -> int:
+        """Identity of the connection's session; 0 without one."""
+
+    @property
+    def last_active(self) -> float:
+        """Time at which the client sent its last bytes."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the broker has nothing of the client to read, to answer or to send."""
+
+    def regulate(self) -> None:
+        """Pause or resume reading, by all limits."""
+
+    def check_idle(self, now: float, max_idle_s: float) -> None:
+        """Close the connection if its client is idle."""
+
+    def drain(self) -> None:
+        """Close once the requests in progress are answered."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def abort_unread(self) -> None:
+        """Close at once; no request that was received begins."""
+
+
 class OpenConnections:
     """The open connections of one process; `settings` returns the ones in effect."""
 
@@ -84,7 +114,7 @@ class OpenConnections:
         """Turns of fetches that are answered without waiting."""
         self.stalls = StallWatch(lambda: settings().integer("connections.max.stall.ms") / 1000)
         self.stalls.on_stall.append(self._abort_all)
-        self._open: set[ClientSocket] = set()
+        self._open: set[ClientConnection] = set()
         self._hosts: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
         self._next_at = 0.0
@@ -96,7 +126,7 @@ class OpenConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> "Iterator[ClientSocket]":
+    def __iter__(self) -> Iterator[ClientConnection]:
         return iter(self._open)
 
     def admit(self, host: str) -> str:
@@ -137,11 +167,11 @@ class OpenConnections:
         self._next_at = begins + 1 / rate
         return max(0.0, begins - now)
 
-    def add(self, connection: "ClientSocket") -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Add a connection that is ready for requests."""
         self._open.add(connection)
 
-    def remove(self, connection: "ClientSocket") -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """Remove a connection, if it is there."""
         self._open.discard(connection)
 

@@ -37,7 +37,7 @@ from korvet.groups.lag_survey import (
     Survey,
     await_throttled,
 )
-from korvet.groups.share_offsets import list_partitions
+from korvet.groups.share_group import list_partitions
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 

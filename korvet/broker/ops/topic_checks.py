@@ -12,7 +12,7 @@ from korvet.config.group_settings import GROUP
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import STORED, Settings, with_stored
 from korvet.groups.consumed import find_held
-from korvet.groups.share_offsets import delivered_runs
+from korvet.groups.share_group import delivered_runs
 from korvet.log import foreign_entries
 from korvet.log.leader_epochs import parse_rows
 from korvet.scripts.call import decode_group

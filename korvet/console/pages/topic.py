@@ -18,7 +18,7 @@ from korvet.console.visit import NO_TOPIC, PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.groups.description import SHARE
 from korvet.groups.lag import GroupPositions, lag_call, read_groups
-from korvet.groups.share_offsets import describe_partitions, share_places
+from korvet.groups.share_group import describe_partitions, share_places
 from korvet.log import foreign_entries
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, totals

@@ -12,7 +12,7 @@ from korvet import apis
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
 from korvet.broker.background.tasks import BackgroundTasks
-from korvet.broker.read_only import REFUSED, SENTENCE, ReadOnly
+from korvet.broker.interceptors import REFUSED, SENTENCE, ReadOnly
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.remote_log.recovery import snapshot

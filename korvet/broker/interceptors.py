@@ -1,4 +1,6 @@
-"""Move clients to the other brokers before this one stops.
+"""Intercept requests: of a broker that stops, or that is read-only.
+
+A broker moves its clients to the other brokers before it stops.
 
 Rules
 - The broker first leaves the broker list. Metadata and FindCoordinator then name the others, which
@@ -14,6 +16,11 @@ Rules
   and the connection was quiet for CLOSED_S, the broker closes it: no request is lost, and the
   client looks up the leader. A client that does not pause gets the error afterwards.
 - Without another broker there is nothing to move to: requests are served until the broker stops.
+
+A read-only broker (`korvet serve --from`) refuses writes with POLICY_VIOLATION. Clients do not
+retry it, and it is no authorization error: no ACL rule would permit the request. InitProducerId is
+answered: an idempotent producer would otherwise retry that without end, and report no error for its
+records.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -21,13 +28,14 @@ from time import monotonic
 from typing import Any
 
 import anyio
+import msgspec
 
 from korvet.apis import Api
+from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.broker.error_responses import has_response, refused
-from korvet.broker.network.client_socket import ClientSocket
-from korvet.broker.network.open_connections import OpenConnections
+from korvet.broker.network.open_connections import ClientConnection, OpenConnections
 from korvet.cluster.registration import MIN_RENEWAL_GAP_S, BrokerRegistration
 from korvet.context import Interceptor
 from korvet.security.session import Session
@@ -119,7 +127,7 @@ class Handover:
                 return
             await anyio.sleep(CHECK_S)
 
-    def close_paused(self, connections: Iterable[ClientSocket]) -> None:
+    def close_paused(self, connections: Iterable[ClientConnection]) -> None:
         """Close the connections of paused clients that were quiet for CLOSED_S."""
         now = monotonic()
         for connection in list(connections):
@@ -164,3 +172,58 @@ def has_others(registration: BrokerRegistration) -> bool:
     others = [other for other in registration.brokers if other.id != registration.me.id]
     found = (endpoint.listener for other in others for endpoint in other.endpoints)
     return bool(mine) and mine <= set(found)
+
+
+REFUSED = frozenset(
+    {
+        "Produce",
+        "CreateTopics",
+        "DeleteTopics",
+        "DeleteRecords",
+        "CreatePartitions",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "TxnOffsetCommit",
+        "WriteTxnMarkers",
+        "AlterConfigs",
+        "IncrementalAlterConfigs",
+        "AlterClientQuotas",
+        "CreateAcls",
+        "DeleteAcls",
+        "AlterUserScramCredentials",
+        "UpdateFeatures",
+    }
+)
+"""APIs that change more than groups and their offsets."""
+SENTENCE = "This broker is read-only: it serves a remote store (korvet serve --from)."
+
+
+class ReadOnly:
+    """Answers the requests that would write."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def response(self, api: Api, request: Any) -> Awaitable[Message | None] | None:
+        """Return the refusal of a request that writes, None for any other."""
+        return _refuse(api, request) if api.name in REFUSED else None
+
+
+async def _refuse(api: Api, request: Any) -> Message | None:
+    if not has_response(request):
+        raise CloseWithoutResponse(SENTENCE)
+    response: Message = _explained(refused(api, request, ErrorCode.POLICY_VIOLATION))
+    return response
+
+
+def _explained(item: Any) -> Any:
+    """Return the response, or an item of it, with the reason next to its errors."""
+    if isinstance(item, list):
+        return [_explained(each) for each in item]
+    if not isinstance(item, msgspec.Struct):
+        return item
+    fields = {name: _explained(getattr(item, name)) for name in item.__struct_fields__}
+    if fields.get("error_code") and "error_message" in fields:
+        fields["error_message"] = SENTENCE
+    return msgspec.structs.replace(item, **fields)
