@@ -4,6 +4,9 @@
   many tests `make test-all` adds, and why.
 - `pytest -m EXPRESSION`: what the expression selects, in parallel.
 - `pytest PATH...`: everything in these paths, in this process.
+
+With a marker expression, the tests of a file run in one process, and so do those of
+tests/spark/pipeline: they share what takes long to start, as a Spark session takes 25 s of CPU.
 """
 
 import os
@@ -11,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 REASONS = {
     "spark": "start Spark sessions, which need Java",
@@ -38,6 +42,8 @@ FIXTURES = {
 
 QUICK = f"not ({' or '.join(REASONS)})"
 MAX_PROCESSES = 8
+ONE_SESSION = "tests/spark/pipeline/"
+"""The directory whose tests share a Spark session."""
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 _REPORT = "left_out"
@@ -64,6 +70,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         # Two for each core: tests wait for servers, clients and timeouts half of their time.
         option.numprocesses = min((os.cpu_count() or 1) * 2, MAX_PROCESSES)
         option.dist = "worksteal" if option.dist == "no" else option.dist
+
+
+class Together(LoadScopeScheduling):
+    """Gives the tests that share what takes long to start to one process, in our order."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ONE_SESSION if nodeid.startswith(ONE_SESSION) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together | None:
+    """Keep tests together, unless they are the quick set or those of paths."""
+    if config.option.markexpr in ("", QUICK):
+        return None
+    config.option.loadscopereorder = False
+    return Together(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
