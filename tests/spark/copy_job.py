@@ -1,4 +1,4 @@
-"""Run a streaming job from topic `s` to topic `copy`, for tests that kill it.
+"""Run a streaming job from topics `s...` to topics `copy...`, for tests that kill it.
 
 Arguments: Redis URL and checkpoint directory. Prints a line after each batch.
 """
@@ -6,7 +6,7 @@ Arguments: Redis URL and checkpoint directory. Prints a line after each batch.
 import sys
 import time
 
-from tests.spark.spark_sessions import QUICK, session
+from tests.spark.spark_sessions import QUICK, SMALL, session
 
 
 def main(url: str, checkpoint: str) -> None:
@@ -15,18 +15,18 @@ def main(url: str, checkpoint: str) -> None:
         "local[2,4]",
         spark__sql__streaming__pollingDelay="5ms",
         spark__driver__extraJavaOptions=QUICK,
+        **SMALL,
     ) as spark:
         query = (
             spark.readStream.format("korvet")
             .option("redis", url)
-            .option("subscribe", "s")
+            .option("subscribePattern", "^s")
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", "400")
             .load()
-            .select("key", "value")
+            .selectExpr("key", "value", "concat('copy', substring(topic, 2)) topic")
             .writeStream.format("korvet")
             .option("redis", url)
-            .option("topic", "copy")
             .option("checkpointLocation", checkpoint)
             .trigger(processingTime="0 seconds")
             .start()

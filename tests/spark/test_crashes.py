@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 
 PATIENCE_S = 400
 FORMS = os.environ.get("KORVET_TEST_LAYOUTS", "record").split(",")
+LAYOUTS = (("batch", "dense"), ("record", "time"))
 
 
 class Driver:
@@ -74,37 +75,48 @@ class Driver:
         self._process.stdout.close()
 
 
-@pytest.mark.parametrize(("form", "mode"), [("batch", "dense"), ("record", "time")])
 def test_a_stream_whose_driver_is_killed_repeatedly_writes_each_record_once(
-    log: Log, form: str, mode: str, tmp_path: Path
+    log: Log, tmp_path: Path
 ) -> None:
-    topic = log.create("s", 3, form, mode)
-    log.create("copy", 2, form, mode)
+    topics = [log.create(f"s-{form}", 3, form, mode) for form, mode in LAYOUTS]
+    for form, mode in LAYOUTS:
+        log.create(f"copy-{form}", 2, form, mode)
     draw = random.Random(11)
     for n in range(9):
-        log.append(topic, n % 3, plain(200, since=n * 1000))
+        for topic in topics:
+            log.append(topic, n % 3, plain(100, since=n * 1000))
     for _ in range(2):
         driver = Driver(log.url, tmp_path / "check")
         try:
-            for _ in range(draw.randint(1, 3)):
-                log.append(topic, draw.randrange(3), plain(50, since=draw.randrange(10**6)))
+            for n in range(draw.randint(1, 3)):
+                since = draw.randrange(10**6)
+                log.append(topics[n % 2], draw.randrange(3), plain(50, since=since))
                 driver.next_batch()
             before = entries(log)
             for partition in range(3):
-                log.append(topic, partition, plain(300, since=draw.randrange(10**6)))
+                for topic in topics:
+                    log.append(topic, partition, plain(150, since=draw.randrange(10**6)))
             # Kill it with part of a batch appended, before Spark has committed.
             wait_for_entries(log, before, driver)
         finally:
             driver.kill()
-    wanted = sorted(r[3] or b"" for records in log.written.values() for r in records)
+    wanted = {
+        form: sorted(
+            record[3] or b""
+            for (name, _), records in log.written.items()
+            if name == f"s-{form}"
+            for record in records
+        )
+        for form, _ in LAYOUTS
+    }
     driver = Driver(log.url, tmp_path / "check")
     try:
         end = time.monotonic() + PATIENCE_S
-        while len(found := copied(log)) < len(wanted) and time.monotonic() < end:
+        while len(copied(log)) < sum(map(len, wanted.values())) and time.monotonic() < end:
             driver.next_batch()
     finally:
         driver.kill()
-    assert sorted(found) == wanted
+    assert {form: sorted(copied(log, f"copy-{form}")) for form in wanted} == wanted
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -166,16 +178,19 @@ def consumed(broker: Broker, topic: str, partitions: int) -> list[bytes]:
 
 
 def entries(log: Log) -> int:
-    """Return the number of entries in topic `copy`."""
-    return sum(int(log.store.command("XLEN", f"korvet:copy:{n}")) for n in range(2))
+    """Return the number of entries in topics `copy...`."""
+    names = log.store.command("KEYS", "korvet:copy*:[01]")
+    return sum(int(log.store.command("XLEN", name)) for name in names)
 
 
 def wait_for_entries(log: Log, before: int, driver: Driver) -> None:
-    """Wait until the driver appends to topic `copy`."""
+    """Wait until the driver appends to a topic `copy...`."""
     while entries(log) == before:
         assert driver.alive()
         time.sleep(0.002)
 
 
-def copied(log: Log) -> list[bytes]:
-    return [row["value"] for row in read(log.url, subscribe="copy", columns="value")]
+def copied(log: Log, name: str = "copy") -> list[bytes]:
+    """Return the values in the topics whose names begin so."""
+    rows = read(log.url, subscribePattern=f"^{name}", columns="value")
+    return [row["value"] for row in rows]

@@ -3,18 +3,25 @@
 import json
 import time
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
+import redis
 
+from korvet.cli import run as korvet
+from korvet.testing import Broker
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
+from tests.support.redis_servers import TestServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 # The in-process tests cover every layout; a real session is too slow for that.
 layouts = pytest.mark.parametrize(("form", "mode"), [("record", "time"), ("batch", "dense")])
 LAYOUT = ("record", "time")
+PASSWORD = "opensesame"
 
 
 def frame(spark: Any, log: Log, **options: object) -> Any:
@@ -423,3 +430,39 @@ def test_a_table_joins_a_topic(spark: Any, log: Log) -> None:
     ]
     rows = frame(spark, log, subscribe="s").join(table, "partition")
     assert rows.count() == 300
+
+
+@pytest.fixture
+def restricted(valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of the user that the command has created on an empty Redis."""
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PASSWORD.encode())))
+    with valkey_server.client() as client:
+        client.flushall()
+        at = ("--redis", valkey_server.url)
+        assert korvet(["redis-acl", "--apply", "--password-stdin", *at]) == 0
+        yield valkey_server.url.replace("://", f"://korvet:{PASSWORD}@", 1)
+        client.execute_command("ACL", "DELUSER", "korvet")
+
+
+def test_spark_commands_and_a_broker_share_a_topic_under_the_user(
+    spark: Any, restricted: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = restricted
+    at = ("--redis", url)
+    assert korvet(["topics", "create", "orders", "--partitions", "1", *at]) == 0
+    rows = spark.createDataFrame([(b"k", b"of Spark")], "key binary, value binary")
+    options = {"redisUrl": url, "topic": "orders"}
+    rows.write.format("korvet").mode("append").options(**options).save()
+    with Broker(redis=url) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        producer = confluent_kafka.Producer(servers)
+        producer.produce("orders", b"of Kafka")
+        assert producer.flush(10) == 0
+        del producer
+    found = spark.read.format("korvet").option("redisUrl", url).option("subscribe", "orders").load()
+    assert [bytes(row.value) for row in found.collect()] == [b"of Spark", b"of Kafka"]
+    for command in (["topics", "describe", "orders"], ["groups", "list"], ["users", "list"]):
+        assert korvet([*command, *at]) == 0, capfd.readouterr()
+    assert korvet(["topics", "delete", "orders", *at]) == 0
+    with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.NoPermissionError):
+        client.flushall()
