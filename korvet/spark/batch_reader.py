@@ -27,40 +27,22 @@ logger = logging.getLogger("korvet.spark")
 
 
 class RangeSplit(InputPartition):
-    """An offset range that one task reads."""
+    """The offset ranges that one task reads, in order.
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        self.wanted = wanted
+    `is_archived`: from the archive, as the log was trimmed above them.
+    """
 
-    def __repr__(self) -> str:
-        return f"{self.wanted.log} [{self.wanted.start}, {self.wanted.end})"
-
-
-class ArchiveSplit(RangeSplit):
-    """An offset range that one task reads from the archive: the log was trimmed above it."""
-
-
-class SplitGroup(InputPartition):
-    """Several splits that one task reads in order."""
-
-    def __init__(self, splits: Sequence[RangeSplit]) -> None:
-        self.splits = tuple(splits)
+    def __init__(self, ranges: Sequence[OffsetRange], *, is_archived: bool = False) -> None:
+        self.ranges = tuple(ranges)
+        self.is_archived = is_archived
 
     def __repr__(self) -> str:
-        return ", ".join(map(repr, self.splits))
+        return ", ".join(f"{each.log} [{each.start}, {each.end})" for each in self.ranges)
 
 
-def make_split(ranges: Sequence[OffsetRange]) -> InputPartition:
-    """Return the split of a task that reads these ranges."""
-    found = [*map(RangeSplit, ranges)]
-    return found[0] if len(found) == 1 else SplitGroup(found)
-
-
-def splits_in(partition: InputPartition | None) -> Sequence[RangeSplit]:
-    """Return the range splits of a task, in order."""
-    if isinstance(partition, SplitGroup):
-        return partition.splits
-    return [partition] if isinstance(partition, RangeSplit) else []
+def ranges_of(partition: InputPartition | None) -> Sequence[OffsetRange]:
+    """Return the ranges of a task; Spark passes None for a read without a split."""
+    return partition.ranges if isinstance(partition, RangeSplit) else ()
 
 
 class BatchReader(DataSourceReader):
@@ -91,8 +73,8 @@ class BatchReader(DataSourceReader):
             archived, local = self._plan_tiered(metadata, selected)
         found = split_batch(metadata, self._options, local)
         return [
-            *map(ArchiveSplit, archived),
-            *map(make_split, group_batch_splits(metadata, self._options, found)),
+            *(RangeSplit([each], is_archived=True) for each in archived),
+            *map(RangeSplit, group_batch_splits(metadata, self._options, found)),
         ]
 
     def _plan_tiered(
@@ -112,19 +94,14 @@ class BatchReader(DataSourceReader):
         return self._bounds.covers(range_.log.topic, range_.log.partition)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        for split in splits_in(partition):
-            yield from self._read(split)
-
-    def _read(self, split: RangeSplit) -> Iterator[Any]:
-        if self._options.archive is None:
-            yield from read_range(self._options, self._names, split.wanted)
-            return
-        args = self._options, self._names, split.wanted
-        yield from (
-            tiered_read.read_archive_only(*args)
-            if isinstance(split, ArchiveSplit)
-            else tiered_read.read_tiered(*args, read_range)
-        )
+        for wanted in ranges_of(partition):
+            args = self._options, self._names, wanted
+            if self._options.archive is None:
+                yield from read_range(*args)
+            elif isinstance(partition, RangeSplit) and partition.is_archived:
+                yield from tiered_read.read_archive_only(*args)
+            else:
+                yield from tiered_read.read_tiered(*args, read_range)
 
 
 class FilteringReader(BatchReader):

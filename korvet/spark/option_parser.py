@@ -14,8 +14,7 @@ import msgspec
 
 from korvet.spark import columns
 from korvet.spark.errors import InvalidOption
-from korvet.spark.offset_options import parse_end, parse_start
-from korvet.spark.option_text import OptionText
+from korvet.spark.option_text import OptionText, parse_end, parse_start
 from korvet.spark.options import (
     DEFAULT_SPLIT_BYTES,
     DEFAULT_TRIGGER_DELAY_MS,

@@ -19,11 +19,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from korvet.spark.batch_reader import make_split, read_range, splits_in
+from korvet.spark.batch_reader import RangeSplit, ranges_of, read_range
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import BATCH_START, ReadOptions
 from korvet.spark.partitions import PartitionLog
-from korvet.spark.plan.checkpoint_check import CheckpointCheck
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges
 from korvet.spark.plan.splits import (
@@ -33,6 +32,7 @@ from korvet.spark.plan.splits import (
     split_stream,
 )
 from korvet.spark.plan.stream_offset import (
+    CheckpointCheck,
     StreamOffset,
     fingerprints_in,
     make_batch_end,
@@ -194,12 +194,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         ]
         planned = apply_splitting(end, self._options)
         return [
-            *map(make_split, group_stream_splits(planned, split_stream(metadata, planned, wanted)))
+            *map(RangeSplit, group_stream_splits(planned, split_stream(metadata, planned, wanted)))
         ]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        for piece in splits_in(partition):
-            yield from read_range(self._options, self._names, piece.wanted)
+        for wanted in ranges_of(partition):
+            yield from read_range(self._options, self._names, wanted)
 
     def commit(self, end: StreamOffset) -> None:
         """Do nothing: the position is in Spark's checkpoint, not in Redis."""

@@ -64,5 +64,6 @@ def read(url: str, *, filters: Sequence[Any] = (), **options: object) -> list[Ro
 def pieces(url: str, **options: object) -> list[tuple[str, int, int]]:
     """Return the splits of a batch read: partition, start, end."""
     made = source(url, **options)
-    wanted = [piece.wanted for piece in made.reader(schema_of(made)).partitions()]
+    splits = made.reader(schema_of(made)).partitions()
+    wanted = [each for split in splits for each in split.ranges]
     return [(str(each.log), each.start, each.end) for each in wanted]

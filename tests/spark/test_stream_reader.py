@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.spark.batch_reader import splits_in
+from korvet.spark.batch_reader import ranges_of
 from korvet.spark.errors import DataLoss, TopicChanged, TopicRecreated
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Selection
@@ -503,7 +503,7 @@ def test_a_stream_accepts_a_checkpoints_offset_as_its_start(log: Log) -> None:
 def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int, int]]:
     """Return the ranges that tasks read, with the number of the task."""
     tasks = query.reader.partitions(through_json(start), through_json(end))
-    found = [(n, piece.wanted) for n, task in enumerate(tasks) for piece in splits_in(task)]
+    found = [(n, each) for n, task in enumerate(tasks) for each in ranges_of(task)]
     return [(n, each.log.partition, each.start, each.end) for n, each in found]
 
 

@@ -21,12 +21,13 @@ CONFIGS = TopicConfigs(Settings())
 
 @dataclass
 class Log:
-    """A Redis with topics, and the records that this object appended, by partition."""
+    """A Redis with the topics and records that this object added."""
 
     store: SyncStore
     url: str
     keys: Keys = field(default_factory=Keys)
     written: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
 
     def create(
         self, name: str, partitions: int = 1, form: str = "record", mode: str = "dense", **more: str
@@ -47,6 +48,7 @@ class Log:
         assert reply.error == 0
         topic = read_topic(self.keys, name, encode_definition(definition), CONFIGS)
         assert topic is not None
+        self.topics[name] = topic
         return topic
 
     def grow(self, topic: Topic, partitions: int) -> Topic:

@@ -15,8 +15,13 @@ from korvet.log.entry import OffsetMap, split_id
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.layouts.batch import batch_of
 from korvet.spark.decode.batch_records import BatchBody, decode_records
-from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
-from korvet.spark.decode.layout_decoder import MAX_ENTRIES, LayoutDecoder
+from korvet.spark.decode.layout_decoder import (
+    MAX_ENTRIES,
+    ColumnBatch,
+    LayoutDecoder,
+    batch_from_records,
+    concat_batches,
+)
 from korvet.spark.decode.uniform_entries import NotUniform
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.partitions import PartitionLog

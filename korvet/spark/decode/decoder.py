@@ -14,8 +14,7 @@ import pyarrow as pa
 from korvet.spark import arrow
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
 from korvet.spark.decode.batch_decoder import BatchDecoder
-from korvet.spark.decode.column_batch import ColumnBatch
-from korvet.spark.decode.layout_decoder import LayoutDecoder
+from korvet.spark.decode.layout_decoder import ColumnBatch, LayoutDecoder
 from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.partitions import OffsetRange, PartitionLog

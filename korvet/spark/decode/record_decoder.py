@@ -16,8 +16,13 @@ import pyarrow as pa
 
 from korvet.log.entry import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
 from korvet.spark import arrow
-from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
-from korvet.spark.decode.layout_decoder import TAIL_ENTRIES, LayoutDecoder
+from korvet.spark.decode.layout_decoder import (
+    TAIL_ENTRIES,
+    ColumnBatch,
+    LayoutDecoder,
+    batch_from_records,
+    concat_batches,
+)
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.partitions import PartitionLog

@@ -21,10 +21,10 @@ from korvet.spark.decode.uniform_entries import (
     NotUniform,
     UniformEntries,
     ValueSpans,
+    group_by_fields,
     parse_entry,
     parse_integers,
 )
-from korvet.spark.decode.variable_width import group_by_fields
 from korvet.store.raw_reply import parsed
 
 _WORDS = (8, 4, 2, 1)

@@ -20,8 +20,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from korvet.spark.pipeline.errors import PipelineError
 from korvet.spark.pipeline.json_columns import fold
-from korvet.spark.pipeline.maven_packages import AVRO
-from korvet.spark.pipeline.spark_session import error_text
+from korvet.spark.pipeline.spark_session import AVRO, error_text
 
 if TYPE_CHECKING:
     from korvet.avro.registry import SchemaRegistry

@@ -10,12 +10,13 @@ Rules
 - Every commit has the whole state: the newest commit suffices.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import msgspec
 
-from korvet.spark.tiered.archive_table import ArchivedRange, CommitPointer, pack_state
+from korvet.spark.tiered.archive_table import ArchivedRange, CommitPointer
 
 FORMAT = 1
 UNKNOWN = -1
@@ -94,7 +95,7 @@ def pointer_to(commit: CommitMetadata) -> CommitPointer:
 
 def state_file(commit: CommitMetadata) -> bytes:
     """Return the bytes of the file that has the commit's whole state."""
-    return pack_state(encode(commit).encode())
+    return zlib.compress(encode(commit).encode())
 
 
 def next_commit(before: CommitMetadata, spans: Sequence[Span], **more: object) -> CommitMetadata:

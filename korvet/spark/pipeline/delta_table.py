@@ -14,6 +14,7 @@ Rules
 import os
 import re
 import uuid
+import zlib
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from functools import cached_property
@@ -38,7 +39,6 @@ from korvet.spark.tiered.archive_table import (
     STATES,
     CommitPointer,
     decode_pointer,
-    unpack_state,
 )
 
 _APP = "korvet-archive"
@@ -105,7 +105,7 @@ class DeltaTable(ArchiveTable):
                 f"{self._location}: the state file {STATES}/{pointer.state} of its newest commit "
                 "is missing. Restore it, or archive into another table."
             )
-        planned = decode(unpack_state(data))
+        planned = decode(zlib.decompress(data))
         sums = self._read(pointer.state + _SUMS)
         if sums is None:
             return msgspec.structs.replace(planned, rows=rows)

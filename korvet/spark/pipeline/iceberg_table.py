@@ -14,6 +14,7 @@ Rules
 
 import re
 import uuid
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from korvet.spark.tiered.archive_table import (
     SUMMARY,
     CommitPointer,
     decode_pointer,
-    unpack_state,
 )
 
 DAY_MS = 86_400_000
@@ -231,7 +231,7 @@ def _read_state(table: Any) -> CommitMetadata:
         return EMPTY
     file = table.io().newInputFile(f"{table.location()}/{STATES}/{found.state}").newStream()
     try:
-        return decode(unpack_state(bytes(file.readAllBytes())))
+        return decode(zlib.decompress(bytes(file.readAllBytes())))
     finally:
         file.close()
 

@@ -23,7 +23,9 @@ PROPERTY = "korvet.archive"
 SUMMARY = "korvet.commit"
 """Key of the commit pointer in the summary of an Iceberg snapshot."""
 STATES = "_korvet"
-"""The directory of state files in a table. Readers and cleaners of tables skip hidden names."""
+"""The directory of state files in a table. Readers and cleaners of tables skip hidden names.
+
+A file has the state and a checksum of its bytes, compressed by zlib."""
 _MAX_VERSIONS = 20
 _METADATA = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
 
@@ -58,16 +60,6 @@ class CommitPointer(msgspec.Struct, frozen=True):
 
 decode_pointer = msgspec.json.Decoder(CommitPointer).decode
 _decode_summary = msgspec.json.Decoder(_CommitSummary).decode
-
-
-def pack_state(state: bytes) -> bytes:
-    """Return the bytes of a state file: state and checksum of the bytes, compressed."""
-    return zlib.compress(state)
-
-
-def unpack_state(data: bytes) -> bytes:
-    """Return the state in the bytes of a state file."""
-    return zlib.decompress(data)
 
 
 def _open_parquet(source: Any) -> Any:
@@ -188,7 +180,7 @@ def _delta_archive(text: str, root: Path) -> Archive:
             metadata = entry.get("userMetadata")
             if metadata and '"state"' in metadata:
                 name = decode_pointer(metadata).state
-                state = unpack_state((root / STATES / name).read_bytes())
+                state = zlib.decompress((root / STATES / name).read_bytes())
                 return Archive(_decode_summary(state).archived, files)
     return Archive()
 
@@ -235,9 +227,9 @@ def _source(table: Any, name: str) -> Any:
 def _read_state(table: Any, pointer: CommitPointer) -> bytes:
     source = _source(table, f"{table.location()}/{STATES}/{pointer.state}")
     if isinstance(source, str):
-        return unpack_state(Path(source).read_bytes())
+        return zlib.decompress(Path(source).read_bytes())
     with source:
-        return unpack_state(source.read())
+        return zlib.decompress(source.read())
 
 
 def _newest_metadata(folder: Path) -> Path:

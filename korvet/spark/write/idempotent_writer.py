@@ -15,24 +15,81 @@ Rules
 import logging
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from korvet.base.errors import ErrorCode
 from korvet.log.entry import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
+from korvet.scripts import producer_state
 from korvet.scripts.call import Call
+from korvet.scripts.calls.namespace import WriterClaimProducerIdReply
 from korvet.scripts.calls.partition import AppendReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
 from korvet.spark.write import record_block
 from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
-from korvet.spark.write.producer_claim import ProducerClaim
 from korvet.spark.write.record_block import NumberedBatch, PartitionBuffer, RecordBlock
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, record_entries, records
 from korvet.wire import compression as codecs
+
+logger = logging.getLogger("korvet.spark")
+EPOCHS = 1 << 15
+"""A producer epoch has 15 bits: a Spark epoch above it uses another producer id."""
+
+
+class ProducerClaim:
+    """A task's producer id and epoch; `done` if the epoch is already committed.
+
+    Partitions remember a retryable writer's sequence numbers for KEEP_MS, so that it can be resumed
+    days after a crash. The id is derived from writer and task: it stays the same even if a
+    failover of Redis lost it.
+    """
+
+    def __init__(
+        self,
+        store: SyncStore,
+        keys: Keys,
+        writer_id: str,
+        task: int,
+        epoch: int,
+        *,
+        retryable: bool = True,
+    ) -> None:
+        slot = f"{task}.{epoch // EPOCHS}"
+        ids_from, keep_ms = producer_state.IDS_FROM, producer_state.KEEP_MS
+        if not retryable:
+            ids_from, keep_ms = producer_state.JOB_IDS_FROM, producer_state.KEEP_JOB_MS
+
+        def claim(producer_id: int) -> WriterClaimProducerIdReply:
+            return store.run(
+                keys.writer_claim_producer_id(
+                    writer=keys.writer(writer_id),
+                    slot=slot,
+                    producer_id=producer_id,
+                    keep_ms=keep_ms,
+                )
+            )
+
+        found = claim(-1)
+        if found.producer_id < 0 and found.committed < epoch:
+            digest = blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest()
+            found = claim(ids_from + int.from_bytes(digest) % producer_state.JOB_IDS_FROM)
+        self.producer_id = found.producer_id
+        self.producer_epoch = epoch % EPOCHS
+        self.done = found.committed >= epoch
+        if 0 <= found.committed < epoch - 1:
+            logger.warning(
+                "%s: Redis knows of no commit after epoch %d, and this is epoch %d: it may have "
+                "lost the records of those in between",
+                writer_id,
+                found.committed,
+                epoch,
+            )
 
 
 def check_keys(topic: Topic, batch: RecordBlock) -> None:

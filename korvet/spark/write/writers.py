@@ -149,8 +149,7 @@ def write_task(
     """Append the rows of a task, except those that an earlier attempt appended."""
     import numpy as np
 
-    from korvet.spark.write.idempotent_writer import IdempotentWriter
-    from korvet.spark.write.producer_claim import ProducerClaim
+    from korvet.spark.write.idempotent_writer import IdempotentWriter, ProducerClaim
     from korvet.spark.write.row_router import RowRouter, split_batches
 
     with task_scope(), MetadataClient(options.connection).with_reconnect() as metadata:

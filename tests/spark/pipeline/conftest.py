@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from korvet.spark.pipeline import maven_packages, spark_session
+from korvet.spark.options import Connection
+from korvet.spark.pipeline import spark_session
+from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, Watch, open_table
+from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.table_location import TableLocation, parse_location
+from korvet.spark.pipeline.verify import Verdict, verify_archive
 from tests.spark.spark_sessions import QUICK, SMALL, collect_sockets
+from tests.spark.topic_log import Log
 
 
 @pytest.fixture(scope="package")
@@ -26,8 +31,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     settings = spark_session._local_defaults() | spark_session._ALWAYS
-    given = {"spark.jars.packages": maven_packages.runtime_package("iceberg")}
-    settings |= maven_packages.package_settings("delta", given, avro=True)
+    given = {"spark.jars.packages": spark_session.runtime_package("iceberg")}
+    settings |= spark_session.package_settings("delta", given, avro=True)
     settings["spark.sql.shuffle.partitions"] = "2"
     settings["spark.driver.extraJavaOptions"] = QUICK
     settings["spark.driver.host"] = "127.0.0.1"
@@ -61,6 +66,28 @@ def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
         if name.startswith(f"spark.sql.catalog.{location.catalog}"):
             spark.conf.set(name, value)
     return location
+
+
+def new_table(
+    spark: Any, directory: Path, format: str = "parquet", values: str = "bytes"
+) -> ArchiveTable:
+    """Create a table in the directory."""
+    return open_table(spark, location_for(spark, directory, format), TableCreation(values))
+
+
+def ignore_commit(done: ArchivedCommit) -> None:
+    """Ignore the commit."""
+
+
+def archive(spark: Any, log: Log, table: Any, watch: Watch = ignore_commit, **options: Any) -> int:
+    """Archive topic `orders` and return how many records were added."""
+    job = ArchiveJob(Connection(log.url), ("orders",), **options)
+    return Archiver(spark, table, job).catch_up(watch)
+
+
+def verify(spark: Any, log: Log, table: ArchiveTable, topic: str = "orders") -> Verdict:
+    """Compare the topic with the table."""
+    return verify_archive(spark, table, Connection(log.url), [topic])
 
 
 def _end_spark() -> None:

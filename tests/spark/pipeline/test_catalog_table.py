@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from korvet.spark.errors import InvalidOption
-from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
+from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.delta_table import DeltaTable
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.tiered import catalog_table
 from korvet.store.sync_store import SyncStore
 from tests.spark.data_source_driver import read
-from tests.spark.pipeline.test_jobs import ignore_commit
+from tests.spark.pipeline.conftest import archive
 from tests.spark.topic_log import Log, plain
 
 # Py4J closes its sockets only when they are garbage-collected.
@@ -76,11 +75,10 @@ class Busy(threading.Thread):
         self._appended += 40
 
     def run(self) -> None:
-        job = ArchiveJob(Connection(self._log.url), ("orders",), trim_older_ms=0)
         try:
             for _ in range(ROUNDS):
                 self.steps.put(self._appended)
-                Archiver(self._spark, self._table, job).catch_up(ignore_commit)
+                archive(self._spark, self._log, self._table, trim_older_ms=0)
                 self._append()
         except Exception as error:
             self.error = error

@@ -7,17 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.spark.options import Connection
 from korvet.spark.pipeline import delta_table
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
+from korvet.spark.pipeline.archive import ArchivedCommit, open_table
 from korvet.spark.pipeline.commit_metadata import EMPTY, Span, next_commit, pointer_to, state_file
 from korvet.spark.pipeline.delta_table import DeltaTable
 from korvet.spark.pipeline.errors import ConcurrentCommit, PipelineError
 from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
-from korvet.spark.pipeline.verify import verify_archive
 from korvet.spark.tiered.archive_table import STATES
-from tests.spark.pipeline.conftest import location_for
+from tests.spark.pipeline.conftest import archive, location_for, verify
 from tests.spark.topic_log import Log, plain
 
 FIRST = next_commit(EMPTY, [Span("orders", 0, "id", 0, 10)], id="a", pending=True)
@@ -81,12 +79,11 @@ def test_a_commit_of_the_archiver_is_one_commit_of_delta(
     for count in (5, 6, 7, 8):
         before = len(list(versions.glob("*.json")))
         log.append(topic, 0, plain(count))
-        job = ArchiveJob(Connection(log.url), ("orders",))
-        assert Archiver(spark, made, job).catch_up(commits.append) == count
+        assert archive(spark, log, made, commits.append) == count
         assert len(list(versions.glob("*.json"))) == before + 1
     kept = {each.name[:8] for each in Path(location.path, STATES).iterdir()}
     assert kept == {"00000003", "00000004"}
-    assert verify_archive(spark, made, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, made).equal
     newest = max(versions.glob("*.json")).read_text()
     assert "archived" not in newest and len(newest) < 4000
 

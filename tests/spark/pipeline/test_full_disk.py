@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 
-from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
+from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.errors import PipelineError
 from korvet.spark.pipeline.spark_session import plain_error
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
-from korvet.spark.pipeline.verify import verify_archive
 from korvet.wire.records import Record
 from tests.spark.pipeline.archive_readers import offsets_in
-from tests.spark.pipeline.conftest import location_for
+from tests.spark.pipeline.conftest import archive, location_for, verify
 from tests.spark.topic_log import Log
 
 # Py4J closes its sockets only when they are garbage-collected.
@@ -46,10 +44,10 @@ def incompressible(count: int) -> list[Record]:
     return [(n, 1_700_000_000_000 + n, None, os.urandom(100), []) for n in range(count)]
 
 
-def said(archiver: Archiver) -> str:
-    """Return the archiver's error message, or an empty string."""
+def said(*archived: Any) -> str:
+    """Archive and return the error message, or an empty string."""
     try:
-        archiver.catch_up(lambda _: None)
+        archive(*archived, trim_older_ms=0)
     except Exception as error:
         found = plain_error(error)
         assert isinstance(found, PipelineError), error
@@ -78,8 +76,7 @@ def test_a_failed_write_leaves_no_incomplete_commit_and_the_next_run_continues(
     location = location_for(spark, tmp_path, format)
     path = Path(location.path)
     table = open_table(spark, location, TableCreation())
-    archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), trim_older_ms=0))
-    assert not said(archiver)
+    assert not said(spark, log, table)
     jvm = spark.sparkContext._gateway.proc.pid
     sentences = []
     for size in LIMITS:
@@ -87,10 +84,10 @@ def test_a_failed_write_leaves_no_incomplete_commit_and_the_next_run_continues(
             log.append(topic, number, incompressible(200))
         before = exact(table, path, format)
         with no_file_above(size, jvm):
-            sentences.append(said(archiver))
+            sentences.append(said(spark, log, table))
         after = exact(table, path, format)
         assert after == before if sentences[-1] else after > before
     assert all("file too large" in each for each in sentences[:-1])
-    assert not said(archiver)
+    assert not said(spark, log, table)
     assert exact(table, path, format) == 100 + 400 * len(LIMITS)
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal

@@ -6,28 +6,15 @@ from typing import Any
 
 import pytest
 
-from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import CommitMetadata, Span, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
-from korvet.spark.pipeline.verify import verify_archive
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.tiered.archive_table import STATES, SUMMARY
-from tests.spark.pipeline.conftest import location_for
+from tests.spark.pipeline.conftest import archive, new_table, verify
 from tests.spark.topic_log import Log, plain
 
 # Py4J closes its sockets only when they are garbage-collected.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
-
-
-def ignore_commit(done: ArchivedCommit) -> None:
-    """Ignore the commit."""
-
-
-def archived(spark: Any, log: Log, table: Any) -> int:
-    return Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",))).catch_up(
-        ignore_commit
-    )
 
 
 @pytest.fixture
@@ -35,8 +22,8 @@ def table(spark: Any, log: Log, tmp_path: Path) -> Iterator[ArchiveTable]:
     """A table that has five of a topic's eleven records."""
     topic = log.create("orders", 1, "record", "dense")
     log.append(topic, 0, plain(5))
-    made = open_table(spark, location_for(spark, tmp_path, "iceberg"), TableCreation())
-    archived(spark, log, made)
+    made = new_table(spark, tmp_path, "iceberg")
+    archive(spark, log, made)
     log.append(topic, 0, plain(6))
     yield made
 
@@ -55,7 +42,7 @@ def test_a_commit_of_the_archiver_is_one_commit_of_iceberg(
     spark: Any, log: Log, table: Any
 ) -> None:
     before = metadata_files(table)
-    assert archived(spark, log, table) == 6
+    assert archive(spark, log, table) == 6
     assert len(metadata_files(table) - before) == 1
     java = table._load()
     assert [each.operation() for each in java.snapshots()] == ["append", "append"]
@@ -80,7 +67,7 @@ def test_of_two_archivers_at_one_time_the_second_to_commit_is_rejected(
     spark: Any, log: Log, table: Any
 ) -> None:
     def counted() -> tuple[int, int]:
-        assert archived(spark, log, table) == 6
+        assert archive(spark, log, table) == 6
         return 1, 7
 
     state = table.state()
@@ -88,7 +75,7 @@ def test_of_two_archivers_at_one_time_the_second_to_commit_is_rejected(
     with pytest.raises(ConcurrentCommit):
         table.append(table.frame().limit(1), state, late, counted)
     assert table.frame().count() == 11
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
 
 
 def test_an_archiver_that_pauses_before_its_commit_changes_nothing(

@@ -8,17 +8,17 @@ import pytest
 
 from korvet.spark.options import Connection
 from korvet.spark.pipeline import iceberg_table
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
+from korvet.spark.pipeline.archive import ArchivedCommit, open_table
 from korvet.spark.pipeline.commit_metadata import EMPTY, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
-from korvet.spark.pipeline.replay import ReplayOptions, replay
+from korvet.spark.pipeline.replay import ReplayOptions, ReplayResult, replay
 from korvet.spark.pipeline.stats import stats
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
-from korvet.spark.pipeline.verify import verify_archive
+from korvet.spark.pipeline.table_location import TableLocation
 from korvet.wire.records import Record
 from tests.spark.data_source_driver import read
 from tests.spark.pipeline.archive_readers import offsets_in
-from tests.spark.pipeline.conftest import location_for
+from tests.spark.pipeline.conftest import archive, location_for, new_table, verify
 from tests.spark.topic_log import Log, plain
 
 # Py4J closes its sockets only when they are garbage-collected.
@@ -48,10 +48,6 @@ def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
         if name == topic
         for record in found
     }
-
-
-def ignore_commit(done: ArchivedCommit) -> None:
-    """Ignore the commit."""
 
 
 class Dying:
@@ -85,31 +81,28 @@ def test_a_topic_is_archived_once_whatever_happens(
 ) -> None:
     location = location_for(spark, tmp_path, format)
     table = open_table(spark, location, TableCreation())
-    connection = Connection(filled.url)
-    job = ArchiveJob(connection, ("orders",), max_records=200)
     commits: list[ArchivedCommit] = []
-    assert Archiver(spark, table, job).catch_up(commits.append) == 340
+    assert archive(spark, filled, table, commits.append, max_records=200) == 340
     assert len(commits) == 2
-    topic = filled_topic(filled)
+    topic = filled.topics["orders"]
     filled.append(topic, 0, plain(50))
     for before in (True, False):
         with pytest.raises(KeyboardInterrupt):
-            Archiver(spark, Dying(table, before), job).catch_up(ignore_commit)
-    assert Archiver(spark, open_table(spark, location), job).catch_up(ignore_commit) == 0
+            archive(spark, filled, Dying(table, before), max_records=200)
+    assert archive(spark, filled, open_table(spark, location)) == 0
     stale = next_commit(EMPTY, [])
     with pytest.raises(ConcurrentCommit):
         table.append(table.frame().limit(1), EMPTY, stale, lambda: (1, 0))
-    verdict = verify_archive(spark, table, connection, ["orders"])
+    verdict = verify(spark, filled, table)
     assert verdict.equal, verdict
     assert verdict.rows == 390
     path = Path(location.path)
     assert read_by_others(path, format) == keys_of(filled, "orders")
     assert table.compact(128 << 20) > 0
     assert read_by_others(path, format) == keys_of(filled, "orders")
-    trimming = Archiver(spark, table, ArchiveJob(connection, ("orders",), trim_older_ms=0))
     filled.append(topic, 1, odd(3))
-    assert trimming.catch_up(ignore_commit) == 3
-    verdict = verify_archive(spark, table, connection, ["orders"])
+    assert archive(spark, filled, table, trim_older_ms=0) == 3
+    verdict = verify(spark, filled, table)
     assert verdict.equal and verdict.rows == 393
     assert filled.store.command("XLEN", "korvet:orders:0") == 0
     filled.append(topic, 0, plain(7))
@@ -120,20 +113,13 @@ def test_a_topic_is_archived_once_whatever_happens(
     assert len(both) == 400
 
 
-def filled_topic(log: Log) -> Any:
-    from korvet.spark.metadata import MetadataClient
-
-    return MetadataClient(Connection(log.url), log.store).topic("orders")
-
-
 @pytest.mark.parametrize("hint", ["1", None])
 def test_an_iceberg_table_is_read_at_its_last_commit_despite_a_stale_hint(
     spark: Any, filled: Log, tmp_path: Path, hint: str | None
 ) -> None:
     location = location_for(spark, tmp_path, "iceberg")
     table = open_table(spark, location, TableCreation())
-    job = ArchiveJob(Connection(filled.url), ("orders",), trim_older_ms=0)
-    Archiver(spark, table, job).catch_up(ignore_commit)
+    archive(spark, filled, table, trim_older_ms=0)
     # An archiver that dies between commit and hint leaves a stale hint, or none.
     file = Path(location.path, "metadata", "version-hint.text")
     file.unlink()
@@ -151,16 +137,14 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
     soon = "'history.expire.max-snapshot-age-ms' = '1'"
     few = "'write.metadata.previous-versions-max' = '4'"
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ({few}, {soon})")
-    connection = Connection(filled.url)
-    job = ArchiveJob(connection, ("orders",), max_records=90, trim_older_ms=0)
-    assert Archiver(spark, table, job).catch_up(ignore_commit) == 340
+    assert archive(spark, filled, table, max_records=90, trim_older_ms=0) == 340
     assert table.state().number == 4
     folder = Path(location.path, "metadata")
     assert len(list(folder.glob("*.metadata.json"))) == 5
     assert len(list(folder.glob("snap-*.avro"))) == 1
     assert len(list(folder.parent.glob("_korvet/0*"))) == 1
     assert len(offsets_in(Path(location.path), "iceberg")) == 340
-    assert verify_archive(spark, table, connection, ["orders"]).equal
+    assert verify(spark, filled, table).equal
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
@@ -172,16 +156,27 @@ def test_a_table_of_another_program_is_rejected(spark: Any, tmp_path: Path, form
 
 
 def test_verify_reports_differences(spark: Any, filled: Log, tmp_path: Path) -> None:
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    connection = Connection(filled.url)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, filled, table)
     state = table.state()
     twice = next_commit(state, [], id="x")
     table.append(table.frame().where("partition = 1 AND offset = 3"), state, twice, lambda: (1, 7))
-    verdict = verify_archive(spark, table, connection, ["orders"])
+    verdict = verify(spark, filled, table)
     assert not verdict.equal
     assert [each.duplicates for each in verdict.partitions] == [0, 1]
     assert verdict.problems == ("the table's rows are not those that its commits wrote",)
+
+
+def again(
+    spark: Any,
+    log: Log,
+    table: ArchiveTable,
+    location: TableLocation,
+    **wanted: Any,
+) -> ReplayResult:
+    """Replay the table into topic `again`."""
+    options = ReplayOptions(**wanted)
+    return replay(spark, table, location, Connection(log.url), "again", options)
 
 
 def test_a_replay_writes_each_row_once_however_often_it_runs(
@@ -189,12 +184,11 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    connection = Connection(filled.url)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
+    archive(spark, filled, table)
     filled.create("again", 2, "record", "dense")
-    wanted = ReplayOptions(where="offset >= 10", keep_timestamps=True)
-    assert replay(spark, table, location, connection, "again", wanted).records == 320
-    assert replay(spark, table, location, connection, "again", wanted).done_before
+    wanted = {"where": "offset >= 10", "keep_timestamps": True}
+    assert again(spark, filled, table, location, **wanted).records == 320
+    assert again(spark, filled, table, location, **wanted).done_before
     names = ("partition", "timestamp", "key", "value", "headers")
     found = (
         spark.read.format("korvet")
@@ -212,17 +206,16 @@ def test_a_replay_into_a_topic_with_added_partitions_writes_no_row_twice(
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    connection = Connection(filled.url)
     again = filled.create("again", 1, "record", "dense")
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
-    first = replay(spark, table, location, connection, "again", ReplayOptions())
+    archive(spark, filled, table)
+    first = again(spark, filled, table, location)
     assert first.records == 340
     # It died before the job finished: files of its tasks are still there.
     job = filled.keys.writer(f"job-{first.replay}")
     filled.store.command("HDEL", job, "committed")
     filled.store.command("HSET", job, f"spread:{again.id}", "0:1:0")
     filled.grow(again, 2)
-    second = replay(spark, table, location, connection, "again", ReplayOptions())
+    second = again(spark, filled, table, location)
     assert (second.replay, second.done_before) == (first.replay, False)
     lengths = [filled.store.command("XLEN", f"korvet:again:{number}") for number in range(2)]
     assert lengths == [340, 0]
@@ -233,12 +226,11 @@ def test_a_replay_of_an_empty_table_does_not_prevent_later_replays(
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    connection = Connection(filled.url)
     filled.create("again", 1, "record", "dense")
-    nothing = replay(spark, table, location, connection, "again", ReplayOptions())
+    nothing = again(spark, filled, table, location)
     assert (nothing.records, nothing.done_before) == (0, False)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
-    assert replay(spark, table, location, connection, "again", ReplayOptions()).records == 340
+    archive(spark, filled, table)
+    assert again(spark, filled, table, location).records == 340
 
 
 def test_json_fields_become_columns_and_nothing_is_lost(
@@ -249,14 +241,11 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     def put(*values: bytes | None) -> None:
         log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
 
-    table = open_table(
-        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="json")
-    )
-    archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), values="json"))
+    table = new_table(spark, tmp_path, values="json")
     put(b'{"n": 1, "to": {"city": "Bern"}}', b"no json", None, b"[1]")
-    archiver.catch_up(ignore_commit)
+    archive(spark, log, table, values="json")
     put(b'{"n": "many", "new": true}', b'{"to": {"zip": 3000}}')
-    archiver.catch_up(ignore_commit)
+    archive(spark, log, table, values="json")
     rows = table.frame().orderBy("offset").collect()
     assert [row["value_n"] for row in rows] == [1, None, None, None, None, None]
     assert rows[0]["value_to"]["city"] == "Bern"
@@ -271,7 +260,7 @@ def test_json_fields_become_columns_and_nothing_is_lost(
         None,
     ]
     assert bytes(rows[1]["value"]) == b"no json"
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
 
 
 def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
@@ -280,11 +269,8 @@ def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
     topic = log.create("orders", 1, "record", "dense")
     values = [b'{"n": 1, "of": [{"a b": 2}], "in": {"to": [[{"c;d": 3}]]}}']
     log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
-    table = open_table(
-        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="json")
-    )
-    job = ArchiveJob(Connection(log.url), ("orders",), values="json")
-    assert Archiver(spark, table, job).catch_up(ignore_commit) == 1
+    table = new_table(spark, tmp_path, values="json")
+    assert archive(spark, log, table, values="json") == 1
     [row] = table.frame().collect()
     assert row["value_n"] == 1 and bytes(row["value"]) == values[0]
     assert [name for name in row.asDict() if name.startswith("value_")] == ["value_n"]
@@ -300,11 +286,8 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
         '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, '
         '{"name": "name", "type": "string"}]}'
     )
-    table = open_table(
-        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="avro")
-    )
-    job = ArchiveJob(Connection(log.url), ("orders",), values="avro", avro_schema=schema)
-    Archiver(spark, table, job).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path, values="avro")
+    archive(spark, log, table, values="avro", avro_schema=schema)
     rows = table.frame().orderBy("offset").collect()
     assert [(row["value_id"], row["value_name"]) for row in rows] == [
         (1, "abc"),
@@ -317,32 +300,28 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
 
 def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "record", "dense")
-    table = open_table(
-        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="avro")
-    )
+    table = new_table(spark, tmp_path, values="avro")
 
-    def archive(value: bytes, **more: Any) -> int:
+    def archived(value: bytes, **more: Any) -> int:
         log.append(topic, 0, [(0, 1_700_000_000_000, None, value, [])])
-        return Archiver(
-            spark, table, ArchiveJob(Connection(log.url), ("orders",), **more)
-        ).catch_up(ignore_commit)
+        return archive(spark, log, table, **more)
 
     def avro(**fields: str) -> dict[str, str]:
         columns = ", ".join(f'{{"name": "{n}", "type": "{t}"}}' for n, t in fields.items())
         schema = f'{{"type": "record", "name": "r", "fields": [{columns}]}}'
         return {"values": "avro", "avro_schema": schema}
 
-    assert archive(b"\x02", **avro(id="int")) == 1
+    assert archived(b"\x02", **avro(id="int")) == 1
     with pytest.raises(PipelineError, match="value_id would get another type"):
-        archive(b"\x02a", **avro(id="string"))
-    assert archive(b"\x02\x02", **avro(id="int", string="int")) == 2
+        archived(b"\x02a", **avro(id="string"))
+    assert archived(b"\x02\x02", **avro(id="int", string="int")) == 2
     with pytest.raises(PipelineError, match="value_string would get another type"):
-        archive(b"text", values="string")
-    assert archive(b'{"id": "many", "new": 1}', values="json") == 2
+        archived(b"text", values="string")
+    assert archived(b'{"id": "many", "new": 1}', values="json") == 2
     rows = table.frame().orderBy("offset").collect()
     assert [row["value_id"] for row in rows] == [1, 1, 1, None, None]
     assert [row["value_new"] for row in rows] == [None, None, None, None, 1]
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
 
 
 def test_spans_without_a_record_are_a_table_that_can_be_read(
@@ -354,17 +333,16 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
     log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    job = ArchiveJob(Connection(log.url), ("orders",))
-    assert Archiver(spark, table, job).catch_up(ignore_commit) == 0
+    assert archive(spark, log, table) == 0
     assert [(each.start, each.end) for each in table.state().archived] == [(0, 5)]
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
     log.create("again", 1)
-    found = replay(spark, table, location, Connection(log.url), "again", ReplayOptions())
+    found = again(spark, log, table, location)
     assert found.records == 0 and not found.done_before
     assert read(log.url, subscribe="orders", archive=location.path) == []
     log.append(topic, 0, plain(5))
-    assert Archiver(spark, table, job).catch_up(ignore_commit) == 5
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).rows == 5
+    assert archive(spark, log, table) == 5
+    assert verify(spark, log, table).rows == 5
 
 
 @formats

@@ -9,27 +9,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from korvet.spark.options import Connection
 from korvet.spark.pipeline import delta_table
 from korvet.spark.pipeline import verify as module
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
+from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.commit_metadata import UNKNOWN, CommitMetadata, next_commit
 from korvet.spark.pipeline.row_hash import checksum, partial_sums
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.table_location import TableLocation
-from korvet.spark.pipeline.verify import verify_archive
 from korvet.topics.table import Topic
-from tests.spark.pipeline.conftest import location_for
+from tests.spark.pipeline.conftest import archive, location_for, new_table, verify
 from tests.spark.topic_log import Log, begun, forgotten, plain
 
 # Py4J closes its sockets only when they are garbage-collected.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 NOT_THOSE = "the table's rows are not those that its commits wrote"
-
-
-def ignore_commit(done: ArchivedCommit) -> None:
-    """Ignore the commit."""
 
 
 @pytest.fixture
@@ -39,10 +33,6 @@ def topic(log: Log) -> Iterator[Topic]:
     for number in range(2):
         log.append(made, number, plain(200))
     yield made
-
-
-def archiver(spark: Any, log: Log, table: ArchiveTable, **more: Any) -> Archiver:
-    return Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), **more))
 
 
 def alter(spark: Any, location: TableLocation) -> None:
@@ -72,11 +62,11 @@ def test_a_row_changed_after_its_record_was_trimmed_is_noticed(
 ) -> None:
     location = location_for(spark, tmp_path, format)
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table, trim_older_ms=0).catch_up(ignore_commit)
+    archive(spark, log, table, trim_older_ms=0)
     assert log.store.command("XLEN", "korvet:orders:1") == 0
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
     alter(spark, location)
-    verdict = verify_archive(spark, open_table(spark, location), Connection(log.url), ["orders"])
+    verdict = verify(spark, log, open_table(spark, location))
     assert verdict.problems == (NOT_THOSE,)
 
 
@@ -85,9 +75,9 @@ def test_differences_are_reported_with_their_offsets(
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    archive(spark, log, table)
     alter(spark, location)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     problems = [each.problems for each in verdict.partitions]
     assert problems == [(), ("same count, other contents (offsets 4 to 7)",)]
 
@@ -95,16 +85,15 @@ def test_differences_are_reported_with_their_offsets(
 def test_records_that_redis_lost_stay_in_the_table_and_are_a_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archive = archiver(spark, log, table)
+    table = new_table(spark, tmp_path)
     with forgotten(log):
         log.append(topic, 0, plain(5))
-        assert archive.catch_up(ignore_commit) == 405
+        assert archive(spark, log, table) == 405
     begun(log, topic, 205)
     log.append(topic, 0, plain(7))
-    assert archive.catch_up(ignore_commit) == 7
+    assert archive(spark, log, table) == 7
     assert table.frame().where("partition = 0").count() == 212
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     said = [each.problems for each in verdict.partitions]
     assert "5 rows more than the log has records" in said[0][0] and said[1] == ()
 
@@ -127,18 +116,18 @@ def test_a_pending_delta_commit_is_settled_by_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(delta_table.DeltaTable, "settle", dying)
         with pytest.raises(KeyboardInterrupt):
-            archiver(spark, log, table).catch_up(ignore_commit)
+            archive(spark, log, table)
     state = table.state()
     assert state.pending and (state.rows, state.total_rows) == (400, 0)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert verdict.equal and verdict.rows == 400
-    assert archiver(spark, log, table).catch_up(ignore_commit) == 0
+    assert archive(spark, log, table) == 0
     state = table.state()
     assert not state.pending and state.total_rows == 400 and state.checksum != UNKNOWN
     history = spark.sql(f"DESCRIBE HISTORY {location.sql}").select(*delta_table._HISTORY).collect()
     assert list(table._history(None)) == [tuple(row) for row in history]
     assert list(table._history(1)) == [tuple(history[0])]
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
 
 
 Meanwhile = Callable[[], object]
@@ -163,17 +152,17 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meanwhile]]:
 def test_a_concurrent_trim_and_commit_are_no_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, meanwhile: list[Meanwhile]
 ) -> None:
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
 
     def change() -> None:
         log.append(topic, 1, plain(30))
-        archiver(spark, log, table).catch_up(ignore_commit)
+        archive(spark, log, table)
         log.truncate(topic, 0, 90)
         log.truncate(topic, 1, 200)
 
     meanwhile.append(change)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert verdict.equal, verdict
     # Pieces have four offsets each; the piece that the trim reached is not compared.
     assert [each.log.rows for each in verdict.partitions] == [200 - 92, 0]
@@ -183,18 +172,18 @@ def test_a_concurrent_trim_and_commit_are_no_difference(
 def test_a_trim_after_a_later_commit_is_no_gap(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     honest = module._compared_ranges
 
     def late(*arguments: Any) -> Any:
         log.append(topic, 1, plain(30))
-        archiver(spark, log, table).catch_up(ignore_commit)
+        archive(spark, log, table)
         log.truncate(topic, 1, 210)
         return honest(*arguments)
 
     monkeypatch.setattr(module, "_compared_ranges", late)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert verdict.equal, verdict
     assert [each.log.rows for each in verdict.partitions] == [200, 0]
 
@@ -204,13 +193,13 @@ def test_a_gap_between_table_and_log_is_a_difference_only_if_records_were_trimme
 ) -> None:
     topic = log.create("orders", 1, "record", "time")
     log.append(topic, 0, plain(10))
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table, trim_older_ms=0).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table, trim_older_ms=0)
     for since in (1_700_000_100_000, 1_700_000_200_000):
         log.append(topic, 0, plain(10, since=since))
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
     log.truncate(topic, 0, log.written["orders", 0][-5][0])
-    [found] = verify_archive(spark, table, Connection(log.url), ["orders"]).partitions
+    [found] = verify(spark, log, table).partitions
     [problem] = found.problems
     assert problem.endswith("are in neither")
 
@@ -220,25 +209,25 @@ def test_rows_outside_of_all_commits_are_a_difference(
 ) -> None:
     from pyspark.sql import functions as f
 
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     state = table.state()
     stray = table.frame().limit(1).withColumn("offset", f.lit(1_000_000).cast("bigint"))
     table.append(stray, state, next_commit(state, [], id="x"), lambda: (1, 7))
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert any("1 rows are outside of what the commits say" in each for each in verdict.problems)
 
 
 def test_a_topic_that_left_the_log_unarchived_is_not_equal(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     other = log.create("payments", 1)
-    assert verify_archive(spark, table, Connection(log.url), ["payments"]).equal
+    assert verify(spark, log, table, "payments").equal
     log.append(other, 0, plain(10))
     log.truncate(other, 0, 10)
-    [found] = verify_archive(spark, table, Connection(log.url), ["payments"]).partitions
+    [found] = verify(spark, log, table, "payments").partitions
     assert found.problems == ("nothing of it has been archived",)
 
 
@@ -247,13 +236,13 @@ def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
 ) -> None:
     made = log.create("orders", 2)
     log.append(made, 0, plain(10))
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     log.append(made, 1, plain(10))
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert verdict.equal and [each.waiting for each in verdict.partitions] == [0, 10]
     log.truncate(made, 1, 5)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    verdict = verify(spark, log, table)
     assert verdict.partitions[1].problems == ("offsets 0 to 4 are in neither",)
 
 
@@ -276,8 +265,8 @@ def test_equal_hashes_differ_by_timestamp_type_and_null_headers(
     made = log.create("orders", 1, "batch")
     bare = [("a", None), ("b", None)]
     log.append(made, 0, [(n, 1_700_000_000_000, b"k", b"v", bare) for n in range(100)])
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     frame = table.frame()
     one = "offset = 70"
     joined = "ARRAY(NAMED_STRUCT('key', 'a', 'value', X'62'))"
@@ -285,7 +274,7 @@ def test_equal_hashes_differ_by_timestamp_type_and_null_headers(
         wrong = f"IF({one}, {value}, {name}) AS {name}"
         rows = frame.selectExpr(*(wrong if each == name else each for each in frame.columns))
         copy = copied(spark, tmp_path / name, table, rows)
-        [found] = verify_archive(spark, copy, Connection(log.url), ["orders"]).partitions
+        [found] = verify(spark, log, copy).partitions
         assert found.problems == ("same count, other contents (offsets 70 to 71)",)
 
 
@@ -294,13 +283,13 @@ def test_compacted_records_hide_no_record_missing_from_the_table(
 ) -> None:
     made = log.create("orders", 1, cleanup_policy="compact")
     log.append(made, 0, plain(128))
-    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
+    table = new_table(spark, tmp_path)
+    archive(spark, log, table)
     for offset in range(100, 105):
         log.store.command("XDEL", "korvet:orders:0", f"9223372036854775807-{offset}")
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify(spark, log, table).equal
     copy = copied(spark, tmp_path, table, table.frame().where("offset <> 3"))
-    [found] = verify_archive(spark, copy, Connection(log.url), ["orders"]).partitions
+    [found] = verify(spark, log, copy).partitions
     assert found.problems == ("1 records missing from the table (offsets 2 to 3)",)
 
 
@@ -322,8 +311,8 @@ def test_foreign_records_without_a_time_compare_equal_at_any_time(
     log.append(topic, 0, plain(20))
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table).catch_up(ignore_commit)
-    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    archive(spark, log, table)
+    verdict = verify(spark, log, table)
     assert (verdict.equal, verdict.rows) == (True, 43)
     log.store.command("XDEL", "korvet:orders:0", "9223372036854775807-25")
-    assert not verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    assert not verify(spark, log, table).equal
