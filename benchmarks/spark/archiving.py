@@ -18,7 +18,6 @@ from benchmarks.spark.filling import fill_korvet, korvet_target
 from korvet.spark.options import Connection
 from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.spark_session import open_session
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 from korvet.spark.pipeline.verify import verify_archive
 from tests.spark.spark_sessions import environment
@@ -50,7 +49,7 @@ def main() -> None:
 
 def _into(spark: Any, given: argparse.Namespace, form: str, lake: Path) -> int:
     """Archive into the lake and return the number of records."""
-    table = open_table(spark, parse_location(str(lake), "parquet"), TableCreation())
+    table = open_table(spark, parse_location(str(lake), "parquet"), "bytes")
     job = ArchiveJob(Connection(given.redis), (f"bench-{form}",))
     return Archiver(spark, table, job).catch_up(lambda _: None)
 

@@ -95,7 +95,6 @@ def archive(
     """
     need_spark()
     from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table, run_archiver
-    from korvet.spark.pipeline.table import TableCreation
     from korvet.spark.pipeline.typed_columns import check_mode
 
     every_s = None if every is None else milliseconds("--every", every) / 1000
@@ -120,7 +119,7 @@ def archive(
             trim_older_ms=older_ms,
             skip_lost=skip_lost,
         )
-        table = open_table(spark, location, TableCreation(values=value))
+        table = open_table(spark, location, value)
         archiver = Archiver(spark, table, job)
         has_bar = sys.stderr.isatty()
         total = archiver.waiting() if has_bar else None

@@ -73,16 +73,15 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return self._initial
 
     def _resolve_start(self) -> StreamOffset:
+        options = self._options
         with self._metadata() as metadata:
-            return metadata.retry_on_change(
-                self._options.selection,
-                lambda logs: make_batch_end(
-                    logs,
-                    resolve_offsets(metadata, self._options.start, logs, self._options),
-                    plan_splitting(metadata, self._options, ()),
-                    {},
-                ),
-            )
+
+            def start(logs: Sequence[PartitionLog]) -> StreamOffset:
+                bounds = metadata.bounds(logs, committed=options.committed_only)
+                offsets = resolve_offsets(metadata, options.start, logs, bounds, options)
+                return make_batch_end(logs, offsets, plan_splitting(metadata, options, ()), {})
+
+            return metadata.retry_on_change(options.selection, start)
 
     def getDefaultReadLimit(self) -> Any:
         max_records, least = self._options.max_per_trigger, self._options.min_per_trigger

@@ -101,8 +101,7 @@ def test_records_with_equal_fields_and_lengths_are_read(log: Log, form: str, mod
 
 @layouts
 def test_a_log_append_time_topic_has_append_times(log: Log, form: str, mode: str) -> None:
-    topic = log.create("stamped", 1, form, mode, message_timestamp_type="LogAppendTime")
-    log.append(topic, 0, plain(5))
+    topic = log.create("stamped", 1, form, mode, message_timestamp_type="LogAppendTime", records=5)
     log.append(topic, 0, mixed(5, 1))
     found = read(log.url, subscribe="stamped", includeHeaders="true")
     assert found == [
@@ -112,8 +111,7 @@ def test_a_log_append_time_topic_has_append_times(log: Log, form: str, mode: str
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_foreign_entries_are_records(log: Log, mode: str) -> None:
-    topic = log.create("native", 1, "record", mode)
-    log.append(topic, 0, plain(3))
+    log.create("native", 1, "record", mode, records=3)
     log.store.command("XADD", "korvet:native:0", "*", "key", "k", "value", "v")
     log.store.command("XADD", "korvet:native:0", "*", "value", "only", "timestamp", "soon")
     found = read(log.url, subscribe="native", columns="key,value,offset")
@@ -256,8 +254,7 @@ def test_a_read_of_many_partitions_has_fewer_tasks_by_default(log: Log) -> None:
 
 
 def test_a_topic_may_have_fewer_partitions_than_requested_tasks(log: Log) -> None:
-    topic = log.create("few", 2)
-    log.append(topic, 0, plain(1))
+    log.create("few", 2, records=1)
     assert len(read(log.url, subscribe="few", joinPartitions="true", minPartitions=9)) == 1
 
 
@@ -460,8 +457,7 @@ def test_a_log_end_lost_between_planning_and_reading_is_noticed(
     """As in a failover to a replica without the newest records."""
     from tests.spark.data_source_driver import schema_of, source
 
-    topic = log.create("race", 1, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("race", 1, form, mode, records=10)
     keys = [log.keys.partition("race", 0).stream, log.keys.partition("race", 0).log]
     replica = [log.store.command("DUMP", key) for key in keys]
     log.append(topic, 0, plain(5))
@@ -513,8 +509,7 @@ def test_offsets_of_a_dense_log_without_gaps_need_no_entry_read(
 def test_foreign_entries_of_unknown_size_are_read_in_small_chunks(
     log: Log, unread: list[int], mode: str
 ) -> None:
-    topic = log.create("mixed", 1, "record", mode)
-    log.append(topic, 0, plain(500))
+    log.create("mixed", 1, "record", mode, records=500)
     read(log.url, subscribe="mixed")
     assert max(unread) > 500
     unread.clear()
@@ -529,8 +524,7 @@ def test_foreign_entries_of_unknown_size_are_read_in_small_chunks(
 def test_a_gap_in_a_dense_log_is_not_reported_as_a_record(
     log: Log, unread: list[int], gone: int
 ) -> None:
-    topic = log.create("gap", 1)
-    log.append(topic, 0, plain(50))
+    topic = log.create("gap", 1, records=50)
     log.store.command("XDEL", "korvet:gap:0", f"{DENSE_MS}-{gone}")
     found = [row["offset"] for row in read(log.url, subscribe="gap", columns="offset")]
     assert found == [n for n in range(50) if n != gone]
@@ -542,8 +536,7 @@ def test_a_gap_in_a_dense_log_is_not_reported_as_a_record(
 
 
 def test_an_emptied_log_has_no_dense_range(log: Log) -> None:
-    topic = log.create("empty", 1)
-    log.append(topic, 0, plain(5))
+    log.create("empty", 1, records=5)
     log.store.command("XTRIM", "korvet:empty:0", "MAXLEN", 0)
     assert read(log.url, subscribe="empty", columns="offset") == []
     log.store.command("DEL", "korvet:empty:0")

@@ -9,7 +9,7 @@ import pytest
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 from tests.spark.spark_sessions import environment
-from tests.spark.topic_log import Log, plain
+from tests.spark.topic_log import Log
 
 SLOW = {"pandas", "aiokafka", "redis", "redis.asyncio", "crc32c", "pyarrow.compute", "ssl"}
 
@@ -76,8 +76,7 @@ def test_making_the_source_imports_no_redis(log: Log) -> None:
 def test_reading_imports_neither_pandas_nor_a_kafka_client(
     log: Log, form: str, needed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = log.create("s", 1, form, "dense")
-    log.append(topic, 0, plain(500))
+    log.create("s", 1, form, "dense", records=500)
     # The first process at a server begins the leader epoch in all logs, once.
     monkeypatch.setattr("korvet.log.accept_server._accepted", set())
     with MetadataClient(Connection(redis=log.url, namespace="korvet")) as first:

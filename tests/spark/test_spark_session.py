@@ -298,8 +298,7 @@ def test_available_now_reads_what_there_is_and_continues_from_there(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     fill(log, "s", "batch", "time")
-    topic = log.create("t", 1, *LAYOUT)
-    log.append(topic, 0, plain(10))
+    topic = log.create("t", 1, *LAYOUT, records=10)
 
     def run() -> list[int]:
         df = stream(spark, log, subscribePattern="s|t", startingOffsets="earliest")
@@ -327,10 +326,7 @@ def test_available_now_reads_what_there_is_and_continues_from_there(
 def test_a_running_stream_keeps_its_limit_and_reads_new_partitions(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    from korvet.topics.table import encode_definition
-
-    topic = log.create("s", 1, "record", "time")
-    log.append(topic, 0, plain(95))
+    topic = log.create("s", 1, "record", "time", records=95)
     query = (
         stream(spark, log, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=30)
         .writeStream.format("memory")
@@ -341,18 +337,7 @@ def test_a_running_stream_keeps_its_limit_and_reads_new_partitions(
     )
     try:
         seen(spark, query, 95)
-        grown = topic.definition(partitions=2)
-        reply = log.store.run(
-            log.keys.topic_add_partitions(
-                log.keys.logs("s", range(1, 2)),
-                topic="s",
-                expected=topic.raw,
-                definition=encode_definition(grown),
-                topic_id=topic.id,
-                **grown.shape,
-            )
-        )
-        assert reply.error == 0
+        topic = log.grow(topic, 2)
         log.append(topic, 1, plain(3))
         seen(spark, query, 98)
         sizes = [int(p.numInputRows) for p in query.recentProgress if p.numInputRows]
@@ -398,7 +383,7 @@ def test_a_stream_from_topic_to_topic_is_exact_over_restarts(
 
     run()
     forget_the_last_commit()
-    log.append(log_topic(log, "s"), 0, plain(7))
+    log.append(log.topics["s"], 0, plain(7))
     run()  # the uncommitted batch runs again, alone
     run()
     forget_the_last_commit()
@@ -408,13 +393,6 @@ def test_a_stream_from_topic_to_topic_is_exact_over_restarts(
         for name in ("s", "copy")
     )
     assert len(first) == 307 and first == second
-
-
-def log_topic(log: Log, name: str) -> Any:
-    from korvet.spark.metadata import MetadataClient
-    from korvet.spark.options import Connection
-
-    return MetadataClient(Connection(log.url), log.store).topic(name)
 
 
 def test_a_table_joins_a_topic(spark: Any, log: Log) -> None:

@@ -99,8 +99,7 @@ def all_of(log: Log) -> list[tuple[str, int, int]]:
 
 @layouts
 def test_a_stream_gives_every_record_once_across_restarts(log: Log, form: str, mode: str) -> None:
-    topic = log.create("s", 2, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 2, form, mode, records=10)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     assert query.trigger() == 10 and query.trigger() == 0
     log.append(topic, 1, plain(5))
@@ -115,8 +114,7 @@ def test_a_stream_gives_every_record_once_across_restarts(log: Log, form: str, m
 def test_a_stream_from_latest_starts_at_the_end_of_its_first_call(
     log: Log, form: str, mode: str
 ) -> None:
-    topic = log.create("s", 1, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, mode, records=10)
     query = Query(log.url, subscribe="s")
     query.reader.latestOffset()
     behind = log.append(topic, 0, plain(3))
@@ -159,8 +157,7 @@ def test_a_trigger_waits_for_enough_records_up_to_its_delay(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(read_limits, "monotonic", lambda: now[0])
-    topic = log.create("s", 2, form, mode)
-    log.append(topic, 0, plain(3))
+    topic = log.create("s", 2, form, mode, records=3)
     least = {"minOffsetsPerTrigger": 10, "maxTriggerDelay": "60s"}
     query = Query(log.url, subscribe="s", startingOffsets="earliest", **least)
     assert query.trigger() == 3, "the first is not put off"
@@ -182,8 +179,7 @@ def test_a_trigger_waits_for_enough_records_up_to_its_delay(
 
 
 def test_enough_records_are_still_taken_limit_by_limit(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, records=10)
     both = {"minOffsetsPerTrigger": 4, "maxOffsetsPerTrigger": 5}
     query = Query(log.url, subscribe="s", startingOffsets="earliest", **both)
     log.append(topic, 0, plain(3))
@@ -193,8 +189,7 @@ def test_enough_records_are_still_taken_limit_by_limit(log: Log) -> None:
 
 
 def test_an_available_now_run_waits_for_no_more(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    log.create("s", 1, records=10)
     both = {"minOffsetsPerTrigger": 4, "maxOffsetsPerTrigger": 8}
     query = Query(log.url, subscribe="s", startingOffsets="earliest", **both)
     query.reader.prepareForTriggerAvailableNow()
@@ -205,8 +200,7 @@ def test_an_available_now_run_waits_for_no_more(log: Log) -> None:
 def test_new_partitions_and_new_topics_are_read_from_their_beginning(
     log: Log, form: str, mode: str
 ) -> None:
-    first = log.create("n.one", 1, form, mode)
-    log.append(first, 0, plain(2))
+    first = log.create("n.one", 1, form, mode, records=2)
     query = Query(log.url, subscribePattern="n\\..*", startingOffsets="earliest")
     assert query.trigger() == 2
     second = log.create("n.two", 2, form, mode)
@@ -222,8 +216,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
 def test_a_trim_above_the_checkpoint_ends_the_stream_or_is_skipped(
     log: Log, form: str, mode: str
 ) -> None:
-    topic = log.create("s", 1, form, mode)
-    log.append(topic, 0, plain(5))
+    topic = log.create("s", 1, form, mode, records=5)
     strict, lenient = (
         Query(log.url, subscribe="s", startingOffsets="earliest", failOnDataLoss=flag)
         for flag in ("true", "false")
@@ -239,21 +232,18 @@ def test_a_trim_above_the_checkpoint_ends_the_stream_or_is_skipped(
 
 
 def test_a_topic_created_again_is_not_mistaken_for_the_old_one(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(5))
+    log.create("s", 1, records=5)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     assert query.trigger() == 5
     log.store.command("FLUSHALL")
-    again = log.create("s", 1)
-    log.append(again, 0, plain(9))
+    log.create("s", 1, records=9)
     with pytest.raises(TopicRecreated, match="deleted and created again"):
         query.trigger()
 
 
 @layouts
 def test_a_failed_first_batch_is_repeated_unchanged(log: Log, form: str, mode: str) -> None:
-    topic = log.create("s", 1, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, mode, records=10)
     query = Query(log.url, subscribe="s")
     start = query.reader.initialOffset()
     wanted = [("s", 0, record[0]) for record in log.append(topic, 0, plain(5))]
@@ -274,8 +264,7 @@ def test_a_failed_first_batch_is_repeated_unchanged(log: Log, form: str, mode: s
 
 
 def test_a_repeated_batch_reads_a_new_partition_from_its_recorded_start(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(3))
+    topic = log.create("s", 1, records=3)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     assert query.trigger() == 3
     topic = log.grow(topic, 2)
@@ -293,13 +282,12 @@ def test_a_stream_that_found_no_topic_begins_with_all_of_the_first(log: Log) -> 
     assert query.trigger() == 0
     query.checkpoint.append(through_json(query.reader.latestOffset()))
     query.restart()
-    log.append(log.create("p.one", 1), 0, plain(10))
+    log.create("p.one", 1, records=10)
     assert [query.trigger() for _ in range(4)] == [4, 4, 2, 0]
 
 
 def test_a_repeated_first_batch_has_its_recorded_start(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(5))
+    topic = log.create("s", 1, records=5)
     query = Query(log.url, subscribe="s", startingOffsets='{"s": {"0": 2}}')
     start = query.reader.initialOffset()
     end = through_json(query.reader.latestOffset())
@@ -322,8 +310,7 @@ def test_the_tasks_of_a_batch_do_not_depend_on_the_order_of_topics(log: Log) -> 
 
 
 def test_a_repeated_first_batch_fails_if_its_records_were_trimmed(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, records=10)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     query.reader.initialOffset()
     end = through_json(query.reader.latestOffset())
@@ -334,8 +321,7 @@ def test_a_repeated_first_batch_fails_if_its_records_were_trimmed(log: Log) -> N
 
 
 def test_a_trigger_without_anything_new_ends_where_it_starts(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    log.create("s", 1, records=10)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     assert query.trigger() == 10
     assert query.reader.latestOffset() == query.checkpoint[-1]
@@ -344,8 +330,7 @@ def test_a_trigger_without_anything_new_ends_where_it_starts(log: Log) -> None:
 def test_a_topic_created_again_between_planning_and_reading_yields_no_old_records(
     log: Log,
 ) -> None:
-    first = log.create("s", 1)
-    log.append(first, 0, plain(5))
+    log.create("s", 1, records=5)
     strict, lenient = (
         Query(log.url, subscribe="s", startingOffsets="earliest", failOnDataLoss=flag)
         for flag in ("true", "false")
@@ -356,7 +341,7 @@ def test_a_topic_created_again_between_planning_and_reading_yields_no_old_record
         end = through_json(query.reader.latestOffset())
         planned.append((query, start, end, query.reader.partitions(start, end)))
     log.store.command("FLUSHALL")
-    log.append(log.create("s", 1), 0, plain(9))
+    log.create("s", 1, records=9)
     for query, start, end, [piece] in planned:
         if query is strict:
             with pytest.raises(TopicChanged, match="created again"):
@@ -373,8 +358,7 @@ def test_a_topic_created_again_between_planning_and_reading_yields_no_old_record
 def test_a_topic_deleted_during_planning_is_looked_up_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = log.create("p.one", 1)
-    log.append(topic, 0, plain(3))
+    log.create("p.one", 1, records=3)
     query = Query(log.url, subscribePattern="p.*", startingOffsets="earliest")
     listed = MetadataClient.logs
     calls = 0
@@ -408,8 +392,7 @@ def test_a_deleted_topic_ends_the_stream(log: Log) -> None:
 def test_a_batch_read_accepts_a_checkpoints_offset_as_its_start(log: Log) -> None:
     from tests.spark.data_source_driver import read
 
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(5))
+    topic = log.create("s", 1, records=5)
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
     query.trigger()
     behind = log.append(topic, 0, plain(2))
@@ -491,8 +474,7 @@ def test_a_repeated_batch_has_the_splits_of_its_plan_after_options_changed(
 
 
 def test_a_stream_accepts_a_checkpoints_offset_as_its_start(log: Log) -> None:
-    topic = log.create("s", 2)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 2, records=10)
     query = Query(log.url, subscribe="s", startingOffsets="earliest", minPartitions=3)
     assert query.trigger() == 10
     log.append(topic, 1, plain(3))
@@ -508,8 +490,7 @@ def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int
 
 
 def test_an_available_now_run_leaves_new_partitions_to_the_next(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, records=10)
     query = Query(log.url, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=4)
     query.reader.prepareForTriggerAvailableNow()
     assert query.trigger() == 4
@@ -527,8 +508,7 @@ def test_an_available_now_run_leaves_new_partitions_to_the_next(log: Log) -> Non
 
 
 def test_a_log_that_lost_its_end_is_not_read_again(log: Log) -> None:
-    topic = log.create("s", 1)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, records=10)
     copy = log.store.command("DUMP", "korvet:s:0"), log.store.command("DUMP", "{korvet:s:0}:log")
     log.append(topic, 0, plain(5))
     strict, lenient = (

@@ -30,9 +30,16 @@ class Log:
     topics: dict[str, Topic] = field(default_factory=dict)
 
     def create(
-        self, name: str, partitions: int = 1, form: str = "record", mode: str = "dense", **more: str
+        self,
+        name: str,
+        partitions: int = 1,
+        form: str = "record",
+        mode: str = "dense",
+        *,
+        records: int = 0,
+        **more: str,
     ) -> Topic:
-        """Create a topic."""
+        """Create a topic, with `records` plain records in partition 0."""
         configs = {"storage.format": form, "offset.mode": mode}
         configs |= {key.replace("_", "."): value for key, value in more.items()}
         definition = plan_topic(name, partitions, configs, CONFIGS)
@@ -49,6 +56,8 @@ class Log:
         topic = read_topic(self.keys, name, encode_definition(definition), CONFIGS)
         assert topic is not None
         self.topics[name] = topic
+        if records:
+            self.append(topic, 0, plain(records))
         return topic
 
     def grow(self, topic: Topic, partitions: int) -> Topic:

@@ -43,7 +43,7 @@ from korvet.spark.pipeline.row_hash import (
     with_date,
     within_spans,
 )
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.pipeline.typed_columns import TypedColumns
 from korvet.spark.plan.splits import range_sizes
@@ -211,8 +211,6 @@ _FORMATS: dict[str, type[ArchiveTable]] = {
 }
 
 
-def open_table(
-    spark: Any, location: TableLocation, creation: TableCreation | None = None
-) -> ArchiveTable:
-    """Open the table; create it if `creation` is given, else raise NoArchive or ForeignTable."""
-    return _FORMATS[location.format].open(spark, location, creation)
+def open_table(spark: Any, location: TableLocation, values: str | None = None) -> ArchiveTable:
+    """Open the table; create it if `values` is given, else raise NoArchive or ForeignTable."""
+    return _FORMATS[location.format].open(spark, location, values)

@@ -33,7 +33,7 @@ from korvet.spark.pipeline.commit_metadata import (
     with_rows,
 )
 from korvet.spark.pipeline.errors import ForeignTable, PipelineError
-from korvet.spark.pipeline.table import ArchiveTable, CommitRecount, RowCount, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable, CommitRecount, RowCount
 from korvet.spark.tiered.archive_table import (
     PROPERTY,
     STATES,
@@ -76,7 +76,7 @@ class DeltaTable(ArchiveTable):
         root = self._location.path or self._detail()["location"].removeprefix("file:")
         return Path(root, "_delta_log")
 
-    def _make(self, creation: TableCreation) -> None:
+    def _make(self, values: str) -> None:
         self._check_catalog()
         if self._location.is_path:
             _clear_unfinished_log(Path(self._location.path, "_delta_log"))
@@ -242,18 +242,6 @@ class DeltaTable(ArchiveTable):
         return int(metrics["numFilesRemoved"]) - int(metrics["numFilesAdded"])
 
 
-class _Info(msgspec.Struct, frozen=True):
-    userMetadata: str | None = None
-    operationMetrics: dict[str, Any] | None = None
-
-
-class _Action(msgspec.Struct, frozen=True):
-    commitInfo: _Info | None = None
-
-
-_ACTION = msgspec.json.Decoder(_Action)
-
-
 def _read_commit(log: Path, version: int) -> tuple[int, str | None, dict[str, Any] | None]:
     """Return what a version's log file says of its commit; None if it was cleaned up."""
     try:
@@ -261,9 +249,9 @@ def _read_commit(log: Path, version: int) -> tuple[int, str | None, dict[str, An
     except FileNotFoundError:
         return version, None, None
     for line in lines:
-        info = _ACTION.decode(line).commitInfo
+        info = msgspec.json.decode(line).get("commitInfo")
         if info is not None:
-            return version, info.userMetadata, info.operationMetrics
+            return version, info.get("userMetadata"), info.get("operationMetrics")
     return version, None, None
 
 

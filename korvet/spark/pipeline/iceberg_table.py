@@ -32,7 +32,7 @@ from korvet.spark.pipeline.commit_metadata import (
     with_rows,
 )
 from korvet.spark.pipeline.errors import PipelineError
-from korvet.spark.pipeline.table import ArchiveTable, RowCount, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable, RowCount
 from korvet.spark.tiered.archive_table import (
     PROPERTY,
     STATES,
@@ -73,7 +73,7 @@ class IcebergTable(ArchiveTable):
         table.refresh()
         return table
 
-    def _make(self, creation: TableCreation) -> None:
+    def _make(self, values: str) -> None:
         catalog, *within = self._location.name.split(".")[:-1] or [""]
         if within:
             # Most catalogs require the namespace of a table to exist.

@@ -34,7 +34,7 @@ import msgspec
 from korvet.spark.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
 from korvet.spark.pipeline.errors import PipelineError
 from korvet.spark.pipeline.row_hash import DDL
-from korvet.spark.pipeline.table import ArchiveTable, RowCount, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable, RowCount
 from korvet.spark.pipeline.table_location import TableLocation
 
 COMMIT = "_commit.json"
@@ -141,12 +141,12 @@ class ParquetTable(ArchiveTable):
     def _exists(self) -> bool:
         return self._marker.exists()
 
-    def _make(self, creation: TableCreation) -> None:
+    def _make(self, values: str) -> None:
         written = self._marker.with_name(f"table.{uuid.uuid4().hex}")
         try:
             (self._own / "staging").mkdir(parents=True, exist_ok=True)
             self.data.mkdir(exist_ok=True)
-            written.write_bytes(msgspec.json.encode({"korvet": 1, "values": creation.values}))
+            written.write_bytes(msgspec.json.encode({"korvet": 1, "values": values}))
             os.replace(written, self._marker)
         except OSError as error:
             raise _unwritable_error(self.root, error) from error

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import msgspec
-
 from korvet.spark.pipeline.commit_metadata import CommitMetadata
 from korvet.spark.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
 from korvet.spark.pipeline.row_hash import DDL
@@ -32,20 +30,21 @@ class ArchiveTable(ABC):
     """Whether columns can get a wider type: int to long, float to double, decimals."""
 
     @classmethod
-    def open(cls, spark: Any, location: TableLocation, creation: "TableCreation | None") -> Self:
-        """Open the table at the location; create it if there is none and `creation` is given.
+    def open(cls, spark: Any, location: TableLocation, values: str | None) -> Self:
+        """Open the table at the location; create it if there is none and `values` is given.
 
-        Raises NoArchive if there is none, ForeignTable if others made what is there.
+        `values` is the mode of its typed columns. Raises NoArchive if there is no table,
+        ForeignTable if others made what is there.
         """
         table = cls(spark, location)
         if table._exists():
             return table
         if location.is_path and not is_creatable(Path(location.path), cls.unfinished):
             raise ForeignTable(f"{location} is not empty and not {cls.kind}: nothing was written.")
-        if creation is None:
+        if values is None:
             raise no_archive_error(location)
         try:
-            table._make(creation)
+            table._make(values)
         except PipelineError:
             raise
         except Exception as error:
@@ -61,7 +60,7 @@ class ArchiveTable(ABC):
         """Return whether there is a table; raise ForeignTable if others made it."""
 
     @abstractmethod
-    def _make(self, creation: "TableCreation") -> None:
+    def _make(self, values: str) -> None:
         """Create the table."""
 
     def _make_by_sql(self, properties: str = "") -> None:
@@ -101,12 +100,6 @@ class ArchiveTable(ABC):
 
     def _concurrent_commit(self) -> ConcurrentCommit:
         return ConcurrentCommit(f"Another process archives into {self._location} at the same time.")
-
-
-class TableCreation(msgspec.Struct, frozen=True):
-    """Options for creating a table."""
-
-    values: str = "bytes"
 
 
 def no_archive_error(location: TableLocation) -> NoArchive:

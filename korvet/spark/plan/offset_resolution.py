@@ -18,25 +18,17 @@ logger = logging.getLogger("korvet.spark")
 
 
 def resolve_offsets(
-    metadata: MetadataClient, spec: OffsetSpec, logs: Sequence[PartitionLog], options: ReadOptions
-) -> list[int]:
-    """Return the offset of the spec in each partition.
-
-    Raises InvalidOption if the spec does not cover every partition. Unless the options allow data
-    loss, raises DataLoss for an offset that is not in the log.
-    """
-    bounds = metadata.bounds(logs, committed=options.committed_only)
-    return _resolve_within(metadata, spec, logs, bounds, options)
-
-
-def _resolve_within(
     metadata: MetadataClient,
     spec: OffsetSpec,
     logs: Sequence[PartitionLog],
     bounds: Sequence[PartitionBounds],
     options: ReadOptions,
 ) -> list[int]:
-    """Return the offset of the spec in each partition, given its bounds."""
+    """Return the offset of the spec in each partition, given its bounds.
+
+    Raises InvalidOption if the spec does not cover every partition. Unless the options allow data
+    loss, raises DataLoss for an offset that is not in the log.
+    """
     if spec.timestamp is not None:
         return _resolve_timestamps(metadata, spec, logs, bounds, [spec.timestamp] * len(logs))
     if spec.timestamps is not None:
@@ -63,8 +55,8 @@ def batch_ranges(
 ) -> list[OffsetRange]:
     """Return the offset range of each partition that a batch read covers, without empty ones."""
     bounds = metadata.bounds(logs, committed=options.committed_only)
-    starts = _resolve_within(metadata, options.start, logs, bounds, options)
-    ends = _resolve_within(metadata, options.end, logs, bounds, options)
+    starts = resolve_offsets(metadata, options.start, logs, bounds, options)
+    ends = resolve_offsets(metadata, options.end, logs, bounds, options)
     found = []
     for part, bound, start, end in zip(logs, bounds, starts, ends, strict=True):
         # A start at "earliest" may be after a named end if a trim removed all in between.

@@ -13,7 +13,7 @@ import pytest
 from korvet.spark.options import Connection
 from korvet.spark.pipeline import spark_session
 from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, Watch, open_table
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.pipeline.table_location import TableLocation, parse_location
 from korvet.spark.pipeline.verify import Verdict, verify_archive
 from tests.spark.spark_sessions import QUICK, SMALL, collect_sockets
@@ -72,7 +72,7 @@ def new_table(
     spark: Any, directory: Path, format: str = "parquet", values: str = "bytes"
 ) -> ArchiveTable:
     """Create a table in the directory."""
-    return open_table(spark, location_for(spark, directory, format), TableCreation(values))
+    return open_table(spark, location_for(spark, directory, format), values)
 
 
 def ignore_commit(done: ArchivedCommit) -> None:

@@ -12,7 +12,7 @@ import pytest
 from korvet.spark.errors import InvalidOption
 from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.delta_table import DeltaTable
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.tiered import catalog_table
 from korvet.store.sync_store import SyncStore
@@ -45,7 +45,7 @@ def table_named(
     """Create an archive table of that name."""
     # Spark's own catalog exists as long as the session: long enough here.
     monkeypatch.setattr(DeltaTable, "_check_catalog", lambda self: None)
-    return open_table(spark, TableLocation(format, "", name), TableCreation())
+    return open_table(spark, TableLocation(format, "", name), "bytes")
 
 
 def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[int, int]]:
@@ -123,14 +123,14 @@ def test_a_read_of_a_named_table_and_the_log_is_complete_while_an_archiver_runs(
 def test_a_name_that_is_not_a_table_is_rejected_with_the_reason(
     lake: Any, log: Log, name: str, format: str, said: str
 ) -> None:
-    log.append(log.create("orders"), 0, plain(3))
+    log.create("orders", records=3)
     given = {"archiveFormat": format} if format else {}
     with pytest.raises(Exception, match=said):
         offsets(lake, log, name, **given)
 
 
 def test_a_task_without_catalog_settings_reports_it(log: Log) -> None:
-    log.append(log.create("orders"), 0, plain(3))
+    log.create("orders", records=3)
     with pytest.raises(InvalidOption, match=r"RDD.*Set the table's path"):
         read(log.url, subscribe="orders", archive="lake.db.orders")
 

@@ -49,8 +49,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Sequence[dict[str, Any]]:
 def test_a_topic_goes_to_a_lake_and_back(
     shared: None, log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic = log.create("orders", 1, "batch", "dense")
-    log.append(topic, 0, plain(50))
+    topic = log.create("orders", 1, "batch", "dense", records=50)
     lake, html = str(tmp_path / "lake"), tmp_path / "orders.html"
     archive = ("archive", "orders", "--to", lake, "--delete-archived-before", "0s")
     assert job(log, *archive, "--value", "string", "--compact") == 0
@@ -129,8 +128,7 @@ def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) ->
 def test_a_repeating_job_ends_after_its_round_when_stopped(
     shared: None, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = log.create("orders", 1, "batch", "dense")
-    log.append(topic, 0, plain(5))
+    topic = log.create("orders", 1, "batch", "dense", records=5)
     waited: list[float] = []
 
     def stop(seconds: float) -> bool:

@@ -23,7 +23,6 @@ from confluent_kafka import KafkaError, Message, Producer
 from korvet.spark.options import Connection
 from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import UNKNOWN
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.verify import verify_archive
 from tests.spark.pipeline.archive_readers import offsets_in
 from tests.spark.pipeline.conftest import QUICK, location_for
@@ -197,7 +196,7 @@ def test_no_kill_at_any_moment_loses_or_duplicates_a_record(
                     broker.start()
         finally:
             acknowledged = producing.stop()
-        table = open_table(spark, location, TableCreation())
+        table = open_table(spark, location, "bytes")
         job = ArchiveJob(Connection(redis.url), ("orders",), trim_older_ms=1000)
         Archiver(spark, table, job).catch_up(lambda _: None)
         table.compact(128 << 20)

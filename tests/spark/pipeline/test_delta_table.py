@@ -12,7 +12,6 @@ from korvet.spark.pipeline.archive import ArchivedCommit, open_table
 from korvet.spark.pipeline.commit_metadata import EMPTY, Span, next_commit, pointer_to, state_file
 from korvet.spark.pipeline.delta_table import DeltaTable
 from korvet.spark.pipeline.errors import ConcurrentCommit, PipelineError
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 from korvet.spark.tiered.archive_table import STATES
 from tests.spark.pipeline.conftest import archive, location_for, verify
@@ -73,7 +72,7 @@ def test_a_commit_of_the_archiver_is_one_commit_of_delta(
     monkeypatch.setattr(delta_table, "KEPT_STATES", 2)
     topic = log.create("orders", 1, "record", "dense")
     location = location_for(spark, tmp_path, "delta")
-    made = open_table(spark, location, TableCreation())
+    made = open_table(spark, location, "bytes")
     versions = Path(location.path, "_delta_log")
     commits: list[ArchivedCommit] = []
     for count in (5, 6, 7, 8):

@@ -17,7 +17,7 @@ import pytest
 from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.errors import PipelineError
 from korvet.spark.pipeline.spark_session import plain_error
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.wire.records import Record
 from tests.spark.pipeline.archive_readers import offsets_in
 from tests.spark.pipeline.conftest import archive, location_for, verify
@@ -75,7 +75,7 @@ def test_a_failed_write_leaves_no_incomplete_commit_and_the_next_run_continues(
     log.append(topic, 0, incompressible(100))
     location = location_for(spark, tmp_path, format)
     path = Path(location.path)
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     assert not said(spark, log, table)
     jvm = spark.sparkContext._gateway.proc.pid
     sentences = []

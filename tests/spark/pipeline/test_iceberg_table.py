@@ -20,8 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 @pytest.fixture
 def table(spark: Any, log: Log, tmp_path: Path) -> Iterator[ArchiveTable]:
     """A table that has five of a topic's eleven records."""
-    topic = log.create("orders", 1, "record", "dense")
-    log.append(topic, 0, plain(5))
+    topic = log.create("orders", 1, "record", "dense", records=5)
     made = new_table(spark, tmp_path, "iceberg")
     archive(spark, log, made)
     log.append(topic, 0, plain(6))

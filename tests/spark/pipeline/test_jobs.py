@@ -13,7 +13,7 @@ from korvet.spark.pipeline.commit_metadata import EMPTY, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
 from korvet.spark.pipeline.replay import ReplayOptions, ReplayResult, replay
 from korvet.spark.pipeline.stats import stats
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.wire.records import Record
 from tests.spark.data_source_driver import read
@@ -69,8 +69,7 @@ class Dying:
 
 @pytest.fixture
 def filled(log: Log) -> Iterator[Log]:
-    topic = log.create("orders", 2, "batch", "dense")
-    log.append(topic, 0, plain(300))
+    topic = log.create("orders", 2, "batch", "dense", records=300)
     log.append(topic, 1, odd(40))
     yield log
 
@@ -80,7 +79,7 @@ def test_a_topic_is_archived_once_whatever_happens(
     spark: Any, filled: Log, tmp_path: Path, format: str
 ) -> None:
     location = location_for(spark, tmp_path, format)
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     commits: list[ArchivedCommit] = []
     assert archive(spark, filled, table, commits.append, max_records=200) == 340
     assert len(commits) == 2
@@ -118,7 +117,7 @@ def test_an_iceberg_table_is_read_at_its_last_commit_despite_a_stale_hint(
     spark: Any, filled: Log, tmp_path: Path, hint: str | None
 ) -> None:
     location = location_for(spark, tmp_path, "iceberg")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     archive(spark, filled, table, trim_older_ms=0)
     # An archiver that dies between commit and hint leaves a stale hint, or none.
     file = Path(location.path, "metadata", "version-hint.text")
@@ -133,7 +132,7 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
 ) -> None:
     monkeypatch.setattr(iceberg_table, "EXPIRE_EVERY", 2)
     location = location_for(spark, tmp_path, "iceberg")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     soon = "'history.expire.max-snapshot-age-ms' = '1'"
     few = "'write.metadata.previous-versions-max' = '4'"
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ({few}, {soon})")
@@ -152,7 +151,7 @@ def test_a_table_of_another_program_is_rejected(spark: Any, tmp_path: Path, form
     location = location_for(spark, tmp_path, format)
     spark.sql(f"CREATE TABLE {location.sql} (n INT) USING {format}")
     with pytest.raises(ForeignTable):
-        open_table(spark, location, TableCreation())
+        open_table(spark, location, "bytes")
 
 
 def test_verify_reports_differences(spark: Any, filled: Log, tmp_path: Path) -> None:
@@ -183,7 +182,7 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     archive(spark, filled, table)
     filled.create("again", 2, "record", "dense")
     wanted = {"where": "offset >= 10", "keep_timestamps": True}
@@ -205,16 +204,16 @@ def test_a_replay_into_a_topic_with_added_partitions_writes_no_row_twice(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
-    again = filled.create("again", 1, "record", "dense")
+    table = open_table(spark, location, "bytes")
+    target = filled.create("again", 1, "record", "dense")
     archive(spark, filled, table)
     first = again(spark, filled, table, location)
     assert first.records == 340
     # It died before the job finished: files of its tasks are still there.
     job = filled.keys.writer(f"job-{first.replay}")
     filled.store.command("HDEL", job, "committed")
-    filled.store.command("HSET", job, f"spread:{again.id}", "0:1:0")
-    filled.grow(again, 2)
+    filled.store.command("HSET", job, f"spread:{target.id}", "0:1:0")
+    filled.grow(target, 2)
     second = again(spark, filled, table, location)
     assert (second.replay, second.done_before) == (first.replay, False)
     lengths = [filled.store.command("XLEN", f"korvet:again:{number}") for number in range(2)]
@@ -225,7 +224,7 @@ def test_a_replay_of_an_empty_table_does_not_prevent_later_replays(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     filled.create("again", 1, "record", "dense")
     nothing = again(spark, filled, table, location)
     assert (nothing.records, nothing.done_before) == (0, False)
@@ -327,12 +326,11 @@ def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) 
 def test_spans_without_a_record_are_a_table_that_can_be_read(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    topic = log.create("orders", 1, "record", "dense")
-    log.append(topic, 0, plain(5))
+    topic = log.create("orders", 1, "record", "dense", records=5)
     # As if they were records of an aborted transaction.
     log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     assert archive(spark, log, table) == 0
     assert [(each.start, each.end) for each in table.state().archived] == [(0, 5)]
     assert verify(spark, log, table).equal
@@ -368,7 +366,7 @@ def test_an_interrupted_table_creation_is_continued(
         with pytest.raises((NoArchive, ForeignTable)):
             open_table(spark, location)
         if n == len(left) - 1:
-            assert open_table(spark, location, TableCreation()).state() == EMPTY
+            assert open_table(spark, location, "bytes").state() == EMPTY
             assert open_table(spark, location).state() == EMPTY
 
 
@@ -386,7 +384,7 @@ def test_unknown_files_at_the_location_are_rejected(
     path.parent.mkdir(parents=True)
     path.write_bytes(b"{")
     with pytest.raises(ForeignTable):
-        open_table(spark, location, TableCreation())
+        open_table(spark, location, "bytes")
     assert path.read_bytes() == b"{"
 
 

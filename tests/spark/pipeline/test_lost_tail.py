@@ -54,8 +54,7 @@ def test_replaced_records_are_skipped_only_on_request_and_reported(log: Log, for
 
 @pytest.mark.parametrize("form", FORMS)
 def test_trimmed_or_compacted_records_are_no_loss(log: Log, form: str) -> None:
-    topic = log.create("orders", 1, form)
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", 1, form, records=10)
     state = archived(log)
     log.append(topic, 0, plain(10))
     log.truncate(topic, 0, 10)
@@ -81,8 +80,7 @@ def test_records_replaced_between_planning_and_reading_are_noticed(log: Log) -> 
 
 
 def test_time_mode_offsets_are_not_reused(log: Log) -> None:
-    topic = log.create("orders", 1, "record", "time")
-    log.append(topic, 0, plain(10))
+    log.create("orders", 1, "record", "time", records=10)
     assert archived(log).archived[0].fingerprint == ""
 
 
@@ -119,8 +117,7 @@ def test_a_table_keeps_records_that_redis_lost(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_in_time_mode_a_log_may_lose_records_that_a_table_has(log: Log, form: str) -> None:
-    topic = log.create("orders", 2, form, "time")
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", 2, form, "time", records=10)
     with forgotten(log):
         log.append(topic, 0, plain(5))
         state = archived(log)

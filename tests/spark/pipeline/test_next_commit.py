@@ -51,8 +51,7 @@ def test_an_empty_log_needs_no_commit(log: Log) -> None:
 
 
 def test_offsets_trimmed_before_they_were_archived_are_named(log: Log) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", records=10)
     first = step(log, EMPTY)
     assert first is not None
     state = next_commit(EMPTY, first.spans)
@@ -63,8 +62,7 @@ def test_offsets_trimmed_before_they_were_archived_are_named(log: Log) -> None:
 
 
 def test_lost_offsets_are_skipped_only_on_request_and_reported(log: Log) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", records=10)
     first = step(log, EMPTY)
     assert first is not None
     log.append(topic, 0, plain(10))
@@ -77,8 +75,7 @@ def test_lost_offsets_are_skipped_only_on_request_and_reported(log: Log) -> None
 
 
 def test_a_topic_created_again_is_not_the_one_in_the_table(log: Log) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(10))
+    log.create("orders", records=10)
     first = step(log, EMPTY)
     assert first is not None
     log.store.command("FLUSHALL")
@@ -94,8 +91,7 @@ def grown_by(state: CommitMetadata, found: NextCommit | None) -> CommitMetadata:
 
 
 def test_trimmed_records_of_a_partition_that_was_empty_are_noticed(log: Log) -> None:
-    topic = log.create("orders", 2)
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", 2, records=10)
     state = grown_by(EMPTY, step(log, EMPTY))
     assert step(log, state) is None
     log.append(topic, 1, plain(10))
@@ -118,8 +114,7 @@ def test_trimmed_records_of_a_partition_left_for_a_later_commit_are_noticed(log:
 
 
 def test_trimmed_records_of_a_partition_added_since_the_last_commit_are_noticed(log: Log) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", records=10)
     state = grown_by(EMPTY, step(log, EMPTY))
     topic = log.grow(topic, 2)
     assert step(log, state) is None

@@ -13,12 +13,11 @@ from korvet.spark.pipeline import parquet_table as atomic_swap
 from korvet.spark.pipeline.commit_metadata import EMPTY, UNKNOWN, Span, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
 from korvet.spark.pipeline.parquet_table import ParquetTable
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 
 
 def opened(path: Path) -> ParquetTable:
-    return ParquetTable.open(None, parse_location(str(path), "parquet"), TableCreation())
+    return ParquetTable.open(None, parse_location(str(path), "parquet"), "bytes")
 
 
 def commit_of(number: int) -> Span:

@@ -15,7 +15,6 @@ from korvet.spark.decode import range_scan
 from korvet.spark.errors import DataLoss, InvalidOption, TopicRecreated
 from korvet.spark.pipeline.commit_metadata import Span, next_commit
 from korvet.spark.pipeline.parquet_table import ParquetTable
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 from korvet.spark.tiered import tiered_read
 from korvet.topics.table import Topic
@@ -30,7 +29,7 @@ class Lake:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
-        self.table = ParquetTable.open(None, parse_location(self.path, "parquet"), TableCreation())
+        self.table = ParquetTable.open(None, parse_location(self.path, "parquet"), "bytes")
 
     def archive(self, log: Log, topic: Topic, partition: int, end: int, *, since: int = 0) -> None:
         """Archive the partition's records below `end`, from `since` on if it is new."""
@@ -100,8 +99,7 @@ def test_every_record_comes_once_wherever_it_is(
 def test_a_trim_between_plan_and_read_sends_the_task_to_the_table(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(100))
+    topic = log.create("orders", records=100)
     lake = Lake(tmp_path / "lake")
     lake.archive(log, topic, 0, 30)
     honest = range_scan.RangeScan._ask
@@ -121,8 +119,7 @@ def test_a_trim_between_plan_and_read_sends_the_task_to_the_table(
 
 def half_archived(log: Log, folder: Path, trimmed: int) -> Lake:
     """Archive the first 30 of 50 records and trim the log below `trimmed`."""
-    topic = log.create("orders")
-    log.append(topic, 0, plain(50))
+    topic = log.create("orders", records=50)
     lake = Lake(folder / "lake")
     lake.archive(log, topic, 0, 30)
     log.truncate(topic, 0, trimmed)
@@ -167,8 +164,7 @@ def test_a_filter_on_time_loses_nothing_to_a_trim_before_the_task(
 def test_offsets_below_the_tables_first_are_missing_only_if_requested(
     log: Log, tmp_path: Path
 ) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(50))
+    topic = log.create("orders", records=50)
     log.truncate(topic, 0, 10)
     lake = Lake(tmp_path / "lake")
     asked = {"startingOffsets": '{"orders": {"0": 5}}'}
@@ -197,8 +193,7 @@ def test_offsets_in_neither_log_nor_archive_are_reported(log: Log, tmp_path: Pat
 
 
 def test_an_archive_of_another_topic_id_is_rejected(log: Log, tmp_path: Path) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(5))
+    topic = log.create("orders", records=5)
     lake = Lake(tmp_path / "lake")
     lake.archive(log, topic, 0, 5)
     log.store.command("FLUSHALL")

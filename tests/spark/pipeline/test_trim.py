@@ -16,7 +16,6 @@ from korvet.spark.pipeline.archive import ArchiveJob, Archiver
 from korvet.spark.pipeline.commit_metadata import next_commit
 from korvet.spark.pipeline.next_commit import archive_target, plan_next_commit
 from korvet.spark.pipeline.parquet_table import ParquetTable
-from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 from korvet.store.sync_store import SyncStore
 from tests.spark.decode.test_aborted_transactions import Transaction
@@ -27,7 +26,7 @@ HOUR_MS = 3_600_000
 
 def trimmed(log: Log, path: Path, older_ms: int = HOUR_MS) -> int:
     """Trim a completely archived log and return the number of removed entries."""
-    table = ParquetTable.open(None, parse_location(str(path / "lake"), "parquet"), TableCreation())
+    table = ParquetTable.open(None, parse_location(str(path / "lake"), "parquet"), "bytes")
     metadata = MetadataClient(Connection(log.url), log.store)
     target = archive_target(metadata, ["orders"])
     step = plan_next_commit(metadata, table.state(), target, 10**6)
@@ -46,8 +45,7 @@ def add_natively(log: Log, count: int, id_: str = "*") -> None:
 def test_old_records_are_trimmed_and_new_ones_kept(
     log: Log, tmp_path: Path, form: str, mode: str
 ) -> None:
-    topic = log.create("orders", 1, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", 1, form, mode, records=10)
     assert trimmed(log, tmp_path) == (10 if form == "record" else 1)
     log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
     assert trimmed(log, tmp_path) == 0

@@ -14,7 +14,7 @@ from korvet.spark.pipeline import verify as module
 from korvet.spark.pipeline.archive import open_table
 from korvet.spark.pipeline.commit_metadata import UNKNOWN, CommitMetadata, next_commit
 from korvet.spark.pipeline.row_hash import checksum, partial_sums
-from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table import ArchiveTable
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.topics.table import Topic
 from tests.spark.pipeline.conftest import archive, location_for, new_table, verify
@@ -61,7 +61,7 @@ def test_a_row_changed_after_its_record_was_trimmed_is_noticed(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, format: str
 ) -> None:
     location = location_for(spark, tmp_path, format)
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     archive(spark, log, table, trim_older_ms=0)
     assert log.store.command("XLEN", "korvet:orders:1") == 0
     assert verify(spark, log, table).equal
@@ -74,7 +74,7 @@ def test_differences_are_reported_with_their_offsets(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     archive(spark, log, table)
     alter(spark, location)
     verdict = verify(spark, log, table)
@@ -102,7 +102,7 @@ def test_a_pending_delta_commit_is_settled_by_the_next_run(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_for(spark, tmp_path, "delta")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     # Some runtimes of Delta cannot read their own checkpoints on some Sparks.
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
 
@@ -191,8 +191,7 @@ def test_a_trim_after_a_later_commit_is_no_gap(
 def test_a_gap_between_table_and_log_is_a_difference_only_if_records_were_trimmed(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    topic = log.create("orders", 1, "record", "time")
-    log.append(topic, 0, plain(10))
+    topic = log.create("orders", 1, "record", "time", records=10)
     table = new_table(spark, tmp_path)
     archive(spark, log, table, trim_older_ms=0)
     for since in (1_700_000_100_000, 1_700_000_200_000):
@@ -234,8 +233,7 @@ def test_a_topic_that_left_the_log_unarchived_is_not_equal(
 def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    made = log.create("orders", 2)
-    log.append(made, 0, plain(10))
+    made = log.create("orders", 2, records=10)
     table = new_table(spark, tmp_path)
     archive(spark, log, table)
     log.append(made, 1, plain(10))
@@ -248,7 +246,7 @@ def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
 
 def copied(spark: Any, path: Path, table: ArchiveTable, rows: Any) -> ArchiveTable:
     """Return another table with the metadata of this one but these rows and an unknown checksum."""
-    copy = open_table(spark, location_for(spark, path / "copy", "parquet"), TableCreation())
+    copy = open_table(spark, location_for(spark, path / "copy", "parquet"), "bytes")
     planned = next_commit(copy.state(), table.state().archived, id="x")
     copy.append(rows, copy.state(), planned, zero)
     return copy
@@ -281,8 +279,7 @@ def test_equal_hashes_differ_by_timestamp_type_and_null_headers(
 def test_compacted_records_hide_no_record_missing_from_the_table(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    made = log.create("orders", 1, cleanup_policy="compact")
-    log.append(made, 0, plain(128))
+    log.create("orders", 1, cleanup_policy="compact", records=128)
     table = new_table(spark, tmp_path)
     archive(spark, log, table)
     for offset in range(100, 105):
@@ -304,13 +301,12 @@ def test_sums_of_hashes_leave_room_for_years_of_rows(spark: Any) -> None:
 def test_foreign_records_without_a_time_compare_equal_at_any_time(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    topic = log.create("orders", 1, "record", "dense")
-    log.append(topic, 0, plain(20))
+    topic = log.create("orders", 1, "record", "dense", records=20)
     for _ in range(3):
         log.store.command("XADD", "korvet:orders:0", "*", "value", "native")
     log.append(topic, 0, plain(20))
     location = location_for(spark, tmp_path, "parquet")
-    table = open_table(spark, location, TableCreation())
+    table = open_table(spark, location, "bytes")
     archive(spark, log, table)
     verdict = verify(spark, log, table)
     assert (verdict.equal, verdict.rows) == (True, 43)

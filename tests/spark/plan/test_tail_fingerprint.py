@@ -78,8 +78,7 @@ def test_a_stream_that_allows_data_loss_warns_once_and_continues(
 
 @forms
 def test_a_repeated_batch_is_not_mistaken_for_replaced_records(log: Log, form: str) -> None:
-    topic = log.create("s", 1, form)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, records=10)
     query = stream(log)
     assert query.trigger() == 10
     with forgotten(log):
@@ -137,8 +136,7 @@ def grown(log: Log, topic: Topic) -> None:
 def test_other_changes_of_a_log_are_not_taken_for_data_loss(
     log: Log, form: str, happens: Callable[[Log, Topic], None], restarted: bool
 ) -> None:
-    topic = log.create("s", 1, form)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, records=10)
     query = stream(log)
     assert query.trigger() == 10
     happens(log, topic)
@@ -166,8 +164,7 @@ def test_a_batch_may_end_inside_of_a_stored_one(log: Log, form: str) -> None:
 def test_a_partition_without_new_records_keeps_its_fingerprint_and_is_not_read(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = log.create("s", 2)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 2, records=10)
     log.append(topic, 1, plain(10))
     query = stream(log)
     assert query.trigger() == 20
@@ -194,8 +191,7 @@ def test_a_partition_without_new_records_keeps_its_fingerprint_and_is_not_read(
 
 
 def test_time_mode_has_no_fingerprints(log: Log) -> None:
-    topic = log.create("s", 1, "record", "time")
-    log.append(topic, 0, plain(10))
+    log.create("s", 1, "record", "time", records=10)
     query = stream(log)
     assert query.trigger() == 10
     assert not tails(query)
@@ -223,8 +219,7 @@ def test_reused_byte_positions_are_noticed(log: Log) -> None:
 @forms
 def test_available_now_does_not_wait_for_records_lost_meanwhile(log: Log, form: str) -> None:
     """The run must take what there is; nothing that the stream has read is lost."""
-    topic = log.create("s", 1, form)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, records=10)
     query = stream(log, failOnDataLoss="false")
     assert query.trigger() == 10
     with forgotten(log):
@@ -299,8 +294,7 @@ def test_records_lost_after_a_batch_was_planned_are_no_end_of_it(
     log: Log, form: str, mode: str
 ) -> None:
     """Check its tasks, and its repetition."""
-    topic = log.create("s", 1, form, mode)
-    log.append(topic, 0, plain(10))
+    topic = log.create("s", 1, form, mode, records=10)
     query = stream(log, maxRecordsPerPartition=6)
     start = query.reader.initialOffset()
     with forgotten(log):

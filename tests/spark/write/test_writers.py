@@ -38,7 +38,7 @@ from korvet.spark.write.writers import (
 from korvet.store.errors import CommandFailed
 from korvet.store.sync_store import SyncStore
 from tests.spark.data_source_driver import read, sent, source
-from tests.spark.topic_log import LAYOUTS, Log, forgotten, plain
+from tests.spark.topic_log import LAYOUTS, Log, forgotten
 from tests.support.redis_servers import OwnRedis
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
@@ -453,8 +453,7 @@ def test_a_task_that_wrote_to_a_replaced_master_fails(
     """The server that got its rows still runs and has a replica, but is no longer the master."""
     ask = SyncStore.ask_copied
     monkeypatch.setattr(SyncStore, "ask_copied", lambda *words, fsync: (ask(*words)[0], True))
-    topic = log.create("out", 2)
-    log.append(topic, 0, plain(3))
+    log.create("out", 2, records=3)
     look_again = SyncStore.look_again
     columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
     with forgotten(log):
