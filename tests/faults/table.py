@@ -300,6 +300,14 @@ def _kill_node(at: World[TestCluster], node: int) -> None:
         eventually(lambda: at.redis.is_master(node + 3), LONG)
 
 
+def stop_node(at: World[TestCluster]) -> None:
+    """Stop a master until its replica is promoted: it resumes as a master."""
+    node = _node(at)
+    at.redis.processes[node].send_signal(signal.SIGSTOP)
+    eventually(lambda: at.redis.is_master(node + 3), LONG)
+    at.redis.processes[node].send_signal(signal.SIGCONT)
+
+
 def kill_node(at: World[TestCluster]) -> None:
     _kill_node(at, _node(at))
 
@@ -423,6 +431,7 @@ FAULTS: dict[str, Row] = {
     "Cluster: failover by command": _replicated(hand_over_node, on_cluster, KEEPS),
     "Cluster: a master is killed": _replicated(kill_node, on_cluster, LOSES),
     "Cluster: its replica lags by 1 s": _replicated(kill_node_with_lag, on_cluster, LOSES),
+    "Cluster: a stopped master resumes": _replicated(stop_node, on_cluster, LOSES),
     "Cluster: replicas are stopped for 3 s": _replicated(stop_node_replicas, on_cluster, KEEPS),
     "Cluster: a master without a replica is missing for 3 s": Row(
         lose_node, without_replicas, {"memory": KEEPS}
