@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode as E
+from korvet.security.session import Session
+from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.offset_fetch import (
@@ -160,3 +162,19 @@ async def test_a_fetch_at_the_last_stable_offset_reads_nothing_from_redis(
     await ended(broker, who)
     found = rows_in((await fetch(broker, first, committed=True)).records)
     assert [len(row[3] or b"") for row in found[:4]] == [1, 5000, 5000, 5000]
+
+
+async def test_a_late_end_of_a_transaction_with_offsets_only_is_refused(broker: Broker) -> None:
+    """EndTxn below 5 names no transaction: the connection notes to which it added the group."""
+    producer_id, epoch = await begun(broker)
+    who: dict[str, Any] = {
+        "transactional_id": "x",
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+    }
+    add = AddOffsetsToTxnRequest(**who, group_id="g")
+    end = EndTxnRequest(**who, committed=True)
+    late, prompt = Session("127.0.0.1"), Session("127.0.0.1")
+    steps = ((add, late), (end, prompt), (add, prompt), (end, late), (end, prompt))
+    answers = [(await broker.ask(asked, 3, session=session)).error_code for asked, session in steps]
+    assert answers == [E.NONE, E.NONE, E.NONE, E.NOT_COORDINATOR, E.NONE]

@@ -114,8 +114,8 @@ class Pair:
         context.load_cert_chain(AUTHORITY.sign("broker").write(folder / "broker.pem"))
         self.inner, self.socket = Inner(), Socket()
         buffer = memoryview(bytearray(64 << 10))
-        connections = OpenConnections(lambda: Settings(settings))
-        self.outer = TlsTransport(context, 10.0, lambda _: self.inner, buffer, connections)
+        self.connections = OpenConnections(lambda: Settings(settings))
+        self.outer = TlsTransport(context, 10.0, lambda _: self.inner, buffer, self.connections)
         self.socket.protocol = self.outer
         self.outer.connection_made(self.socket)  # type: ignore[arg-type]
         self.to, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -252,6 +252,13 @@ async def test_abort_closes_at_once(pair: Pair) -> None:
     pair.inner.transport.write(bytes(1 << 20))
     pair.inner.transport.abort()
     assert pair.socket.aborted
+
+
+async def test_a_lost_connection_no_longer_counts_for_its_address(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, max_connections="1")
+    assert pair.connections.admit("other") == "too many connections"
+    pair.outer.connection_lost(None)
+    assert pair.connections.admit("other") == ""
 
 
 PARTS: list[Buffer] = [b"head", memoryview(bytes(range(256)) * 4000), b"", b"tail"]
