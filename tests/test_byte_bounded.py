@@ -22,6 +22,7 @@ from korvet.store.slots import slot_of_key
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.connected_broker import Broker, broker
+from tests.support.syntax_nodes import nodes
 
 __all__ = ["broker"]
 
@@ -194,19 +195,19 @@ def collections() -> Iterator[str]:
         place = path.relative_to(PACKAGE)
         if not NOT_SERVED.isdisjoint(place.parts) or place.name == "bounded.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.args.args:
                 words = " ".join(map(ast.unparse, node.decorator_list))
-                kinds = [arg.annotation for arg in node.args.args if arg.annotation]
-                names = any("str" in ast.unparse(kind) for kind in kinds)
-                if "cache" in words and "cached_" not in words and names:
+                kinds = (ast.unparse(arg.annotation) for arg in node.args.args if arg.annotation)
+                if "cache" in words and "cached_" not in words and "str" in " ".join(kinds):
                     yield f"{place}:{node.name}"
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                target = ast.unparse(node.target)
+                if not target.startswith("self.") or not EMPTY.match(ast.unparse(node.value)):
+                    continue
                 kind = ast.unparse(node.annotation)
-                is_own = ast.unparse(node.target).startswith("self.")
-                is_empty = EMPTY.match(ast.unparse(node.value))
-                if is_own and is_empty and NAMED.search(kind) and "Future" not in kind[:14]:
-                    yield f"{place}:{ast.unparse(node.target).removeprefix('self.')}"
+                if NAMED.search(kind) and "Future" not in kind[:14]:
+                    yield f"{place}:{target.removeprefix('self.')}"
 
 
 def test_every_collection_that_may_hold_names_is_reviewed() -> None:

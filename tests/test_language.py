@@ -10,9 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.syntax_nodes import nodes
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,7 +51,7 @@ VAGUE_LOCALS = VAGUE - {"each", "found"}
 """Those that no local variable is either."""
 
 _BANNED = {name: re.compile(rf"\b(?:{text})\b", re.IGNORECASE) for name, text in BANNED.items()}
-_ANY_BANNED = re.compile("|".join(f"(?:{text})" for text in BANNED.values()), re.IGNORECASE)
+_ANY_BANNED = re.compile(rf"\b(?:{'|'.join(BANNED.values())})\b", re.IGNORECASE)
 _QUESTIONS = "What|Who|Whom|Whose|Which|Where|When|Whether|How|Why|So|It|That|This|One|Some|There"
 _ARTICLES = "The|A|An|Its|Their|Each|Every|All|No|As|Of|In|For|From|By|To|At|On|With|If"
 _RIDDLE = re.compile(rf"^(?:{_QUESTIONS})\b|^(?:The )?same\b", re.IGNORECASE)
@@ -112,11 +115,12 @@ def _python(path: Path) -> Iterator[Finding]:
     name = path.relative_to(ROOT).as_posix()
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
-    yield from _names(name, tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield from _words(name, node.lineno, node.value)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    for node in nodes(tree):
+        yield from _names(name, node)
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and " " in node.value:
+                yield from _words(name, node.lineno, node.value)
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _first_line(name, node)
     # A "#" within a string is not told from a comment: strings are checked by the same words.
     for line, text in enumerate(source.split("\n"), 1):
@@ -124,15 +128,22 @@ def _python(path: Path) -> Iterator[Finding]:
             yield from _words(name, line, text.partition("#")[2])
 
 
-def _names(path: str, tree: ast.AST) -> Iterator[Finding]:
-    """Check all identifiers, split at underscores and capitals."""
-    is_checked = path.startswith("korvet/") and "/calls/" not in path
-    for node in ast.walk(tree):
-        for line, identifier, is_local in _identifiers(node):
-            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", identifier).strip()
+def _names(path: str, node: ast.AST) -> Iterator[Finding]:
+    """Check the identifiers that a node defines, split at underscores and capitals."""
+    for line, identifier, is_local in _identifiers(node):
+        words, is_banned = _split(identifier)
+        if is_banned:
             yield from _words(path, line, words)
-            if is_checked and words.lower() in (VAGUE_LOCALS if is_local else VAGUE):
-                yield Finding(path, line, "a name that says nothing", identifier)
+        is_checked = path.startswith("korvet/") and "/calls/" not in path
+        if is_checked and words.lower() in (VAGUE_LOCALS if is_local else VAGUE):
+            yield Finding(path, line, "a name that says nothing", identifier)
+
+
+@cache
+def _split(identifier: str) -> tuple[str, bool]:
+    """Return the words of an identifier, and whether one of them is banned."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", identifier).strip()
+    return words, bool(_ANY_BANNED.search(words))
 
 
 def _identifiers(node: ast.AST) -> Iterator[tuple[int, str, bool]]:
@@ -257,7 +268,8 @@ def test_a_first_line_that_is_no_imperative_is_found(first: str, rule: str) -> N
     ],
 )
 def test_identifiers_are_split_into_words(source: str, rules: list[str]) -> None:
-    assert [row.rule for row in _names("korvet/x.py", ast.parse(source))] == rules
+    found = [row for node in nodes(ast.parse(source)) for row in _names("korvet/x.py", node)]
+    assert [row.rule for row in found] == rules
 
 
 def test_a_long_sentence_and_a_bare_exception_are_found() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import korvet
+from tests.support.syntax_nodes import nodes
 
 PACKAGE = Path(korvet.__file__).parent
 
@@ -224,6 +225,7 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
+@cache
 def layer_of(module: str) -> str | None:
     """Return the layer with the longest matching name."""
     best, found = -1, None
@@ -239,17 +241,22 @@ def layer_of(module: str) -> str | None:
 def imports(path: Path) -> list[tuple[int, str, str]]:
     """Return line, full name and own name of every import in a file, inside functions too."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in nodes(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, f"{path}:{node.lineno} is a relative import"
             for alias in node.names:
-                inner = PACKAGE.parent / node.module.replace(".", "/") / alias.name
-                is_module = inner.is_dir() or inner.with_suffix(".py").is_file()
-                name = f"{node.module}.{alias.name}" if is_module else node.module
-                found.append((node.lineno, name, alias.name))
+                name = f"{node.module}.{alias.name}"
+                found.append((node.lineno, name if is_module(name) else node.module, alias.name))
     return found
+
+
+@cache
+def is_module(name: str) -> bool:
+    """Return whether a name is that of a package or module of Korvet."""
+    inner = PACKAGE.parent / name.replace(".", "/")
+    return inner.is_dir() or inner.with_suffix(".py").is_file()
 
 
 def allowed(module: str, imported: str) -> bool:

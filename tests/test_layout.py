@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.source_size import arrows, small
+from tests.support.syntax_nodes import nodes
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -50,7 +51,7 @@ def starred(text: str) -> Iterator[int]:
     """Yield the lines of arguments and elements that unpack a literal, such as `*(a, b)`."""
     if not re.search(r"\*[(\[]", text):
         return  # To parse every file takes ten seconds.
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(ast.parse(text)):
         if (
             isinstance(node, ast.Starred)
             and isinstance(node.ctx, ast.Load)

@@ -23,6 +23,7 @@ from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.groups.streams_group import StreamsGroupConfig
+from tests.support.syntax_nodes import nodes
 
 PACKAGE = Path(korvet.__file__).parent
 TABLES = {"broker_settings.py", "topic_settings.py", "group_settings.py"}
@@ -39,7 +40,7 @@ def read_in(path: Path) -> Iterator[str]:
 
     The values of dicts and keywords are settings to write, or names to show.
     """
-    for parent in ast.walk(ast.parse(path.read_text())):
+    for parent in nodes(ast.parse(path.read_text())):
         for node in ast.iter_child_nodes(parent):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 if not isinstance(parent, ast.Dict | ast.keyword):
