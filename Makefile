@@ -18,8 +18,8 @@ run: ## Run a broker
 test: ## Run the quick tests, which need only Python
 	$(PYTHON) -m pytest
 
-test-all: test ## Run all tests: Java, Spark, other clients, a browser, long faults
-	$(PYTHON) -m pytest -m "spark or java or interop or browser or slow"
+test-all: test ## Run all tests: Java, Spark, other clients, a browser, processes, long faults
+	$(PYTHON) -m pytest -m "spark or java or interop or browser or slow or processes"
 
 coverage: ## Run the quick tests, measure the services' coverage: it must reach the floor
 	$(PYTHON) -m coverage erase

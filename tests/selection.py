@@ -11,6 +11,7 @@ tests/spark/pipeline: they share what takes long to start, as a Spark session ta
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ REASONS = {
     "java": "run Java clients, which need a JDK and Maven",
     "interop": "need programs: redis-server, kcat, Prometheus, systemd, Helm, Go, Node, and others",
     "browser": "drive the console in Chromium (Debian package chromium)",
-    "slow": "wait for long faults: repeated kills, failovers, long random models",
+    "slow": "take long: repeated kills, failovers, more seeds, every script on fakeredis too",
+    "processes": "start brokers, commands and examples: the quick set has their parts",
 }
 """Why the quick set leaves tests out, by marker."""
 
@@ -39,6 +41,9 @@ FIXTURES = {
     "system_server": "interop",
 }
 """The marker that a test has by using a fixture."""
+
+CLIENTS = ("test_aiokafka", "test_confluent", "test_groups_confluent", "test_kafka_python")
+"""The modules of tests/interop that the quick set has, on one layout."""
 
 QUICK = f"not ({' or '.join(REASONS)})"
 MAX_PROCESSES = 8
@@ -94,6 +99,12 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["markexpr"] = node.config.option.markexpr
 
 
+def seeds(all_of_them: Sequence[int], quick: int = 2) -> list[Any]:
+    """Return the seeds of a random test: the quick set takes only the first ones."""
+    later = (pytest.param(seed, marks=pytest.mark.slow) for seed in all_of_them[quick:])
+    return [*all_of_them[:quick], *later]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures, before pytest deselects by markers.
@@ -104,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in set(getattr(item, "fixturenames", ())) & FIXTURES.keys():
             item.add_marker(FIXTURES[name])
+        if item.path.parent.name == "interop" and item.path.stem not in CLIENTS:
+            item.add_marker("processes")
     items.sort(key=_place)
 
 

@@ -30,6 +30,8 @@ from tests.interop.kafka_python import KafkaProducer
 from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, binary, server
 
+pytestmark = pytest.mark.processes
+
 __all__ = ["korvet_broker"]
 PROJECT = Path(__file__).parents[1]
 MODULES = (

@@ -109,6 +109,8 @@ import sys
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+pytestmark = pytest.mark.processes
+
 admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
 offsets = ConsumerGroupTopicPartitions("g", [TopicPartition(sys.argv[2], 0)])
 

@@ -234,6 +234,7 @@ def test_settings_are_listed_and_described(korvet: Korvet) -> None:
     assert korvet("settings", "--of", "disk")[0] == 2
 
 
+@pytest.mark.processes
 def test_a_progress_bar_is_not_drawn_over_piped_records(url: str, tmp_path: Path) -> None:
     import os
     import pty
@@ -256,6 +257,7 @@ def test_a_progress_bar_is_not_drawn_over_piped_records(url: str, tmp_path: Path
         os.close(other)
 
 
+@pytest.mark.processes
 def test_completion_offers_topics_and_groups(
     korvet: Korvet, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ def test_completion_offers_topics_and_groups(
         assert (done.stdout.strip(), done.stderr) == (offered, ""), typed
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("LANG", True)])
 def test_no_color_is_respected(url: str, variable: str, coloured: bool, tmp_path: Path) -> None:
     import pty

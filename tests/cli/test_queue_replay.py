@@ -12,6 +12,7 @@ from korvet import AsyncKorvet, KorvetError, Record
 from korvet.cli import queue_replay
 from korvet.cli.queue_replay import Replay, Replayed
 from korvet.library.batches import Batcher
+from tests.selection import seeds
 from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()
@@ -107,7 +108,7 @@ class OneByOne(Batcher):
         return super().batches(rows, partitions, 1)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(12), quick=4))
 async def test_records_that_expire_between_ended_replays_shift_nothing(
     log: AsyncKorvet, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ import pytest
 from korvet.cli import run
 from tests.cli.test_serve import broker
 
+pytestmark = pytest.mark.processes
+
 ROOT = str(Path(__file__).parents[2])
 
 

@@ -120,6 +120,7 @@ def test_it_prints_one_line_serves_and_stops_with_its_redis(
         assert not any(server.is_running() for server in servers)
 
 
+@pytest.mark.processes
 def test_an_idle_client_does_not_delay_its_stop(tmp_path: Path) -> None:
     with (
         broker(cwd=tmp_path) as running,
@@ -130,6 +131,7 @@ def test_an_idle_client_does_not_delay_its_stop(tmp_path: Path) -> None:
         assert idle.recv(1) == b""
 
 
+@pytest.mark.processes
 def test_a_killed_broker_can_be_restarted_on_the_same_directory(tmp_path: Path) -> None:
     with broker(cwd=tmp_path) as running:
         running.process.kill()
@@ -139,6 +141,7 @@ def test_a_killed_broker_can_be_restarted_on_the_same_directory(tmp_path: Path) 
             assert again.stop() == 0
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_each_listener_has_its_port_and_prints_one_line(tmp_path: Path, workers: str) -> None:
     names = ("--set", "listener.security.protocol.map=INSIDE:PLAINTEXT", "--workers", workers)
@@ -150,6 +153,7 @@ def test_each_listener_has_its_port_and_prints_one_line(tmp_path: Path, workers:
         assert running.stop() == 0
 
 
+@pytest.mark.processes
 def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
     with broker(cwd=tmp_path) as running:
         sentence = refusal("--listen", "127.0.0.1:0", cwd=tmp_path)
@@ -195,6 +199,7 @@ def test_an_address_of_another_machine_is_one_sentence(
     assert sentence.endswith("; name one of this machine's addresses.\n")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_broker_waits_for_a_redis_that_comes_after_it(tmp_path: Path, workers: str) -> None:
     port, ops = free_port(), free_port()
@@ -219,6 +224,7 @@ def test_a_broker_waits_for_a_redis_that_comes_after_it(tmp_path: Path, workers:
     assert not (tmp_path / "korvet-data").exists()
 
 
+@pytest.mark.processes
 def test_brokers_that_start_before_redis_get_different_node_ids(tmp_path: Path) -> None:
     port = free_port()
     with ExitStack() as stack:
@@ -242,6 +248,7 @@ def test_brokers_that_start_before_redis_get_different_node_ids(tmp_path: Path) 
             assert process.wait(30) == 0
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_broker_that_waits_for_redis_stops_at_a_signal(tmp_path: Path, workers: str) -> None:
     url = f"redis://127.0.0.1:{free_port()}"
@@ -271,6 +278,7 @@ def console_of(running: Broker) -> str:
     return line.removeprefix("console at ").strip()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_console_is_on_by_default_at_a_free_port(tmp_path: Path, workers: str) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
@@ -289,6 +297,7 @@ def test_the_console_is_on_by_default_at_a_free_port(tmp_path: Path, workers: st
         assert (first.stop(), second.stop()) == (0, 0)
 
 
+@pytest.mark.processes
 def test_without_the_ops_port_there_is_no_console(tmp_path: Path) -> None:
     with broker("--ops", "off", cwd=tmp_path) as running:
         process = psutil.Process(running.process.pid)
@@ -298,6 +307,7 @@ def test_without_the_ops_port_there_is_no_console(tmp_path: Path) -> None:
         assert running.process.communicate(timeout=60)[0] == ""
 
 
+@pytest.mark.processes
 def test_a_console_that_was_not_opened_is_not_started(
     tmp_path: Path, valkey_server: TestServer
 ) -> None:
@@ -317,6 +327,7 @@ def test_a_console_that_was_not_opened_is_not_started(
         assert running.stop() == 0
 
 
+@pytest.mark.processes
 def test_probes_and_metrics_are_served_on_the_ops_port(tmp_path: Path) -> None:
     port = free_port()
     with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
@@ -337,6 +348,7 @@ def test_probes_and_metrics_are_served_on_the_ops_port(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
+@pytest.mark.processes
 def test_an_embedded_redis_that_dies_is_restarted(tmp_path: Path) -> None:
     port = free_port()
     with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
@@ -349,6 +361,7 @@ def test_an_embedded_redis_that_dies_is_restarted(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
+@pytest.mark.processes
 def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     port = free_port()
     with broker("--workers", "3", "--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
@@ -376,6 +389,7 @@ def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path) -> No
         assert not any(child.is_running() for child in now)
 
 
+@pytest.mark.processes
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with broker("--workers", "2", cwd=tmp_path) as running:
         assert running.process.stderr is not None
@@ -418,6 +432,7 @@ def lines_on_a_terminal(folder: Path, last: str) -> list[str]:
     return said.decode().replace("\r", "").splitlines()
 
 
+@pytest.mark.processes
 def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> None:
     lines = lines_on_a_terminal(tmp_path, "console at")
     first = next(number for number, line in enumerate(lines) if line.startswith("listening on"))
@@ -509,6 +524,7 @@ def budget_finding(folder: Path) -> str:
     return str(found["finding"])
 
 
+@pytest.mark.processes
 def test_the_embedded_redis_has_a_budget_and_tiered_storage(tmp_path: Path) -> None:
     with broker("--data-dir", "data", cwd=tmp_path) as it:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{it.port}"})
@@ -529,6 +545,7 @@ def test_the_embedded_redis_has_a_budget_and_tiered_storage(tmp_path: Path) -> N
         assert f"local_memory_bytes={budget}" in log
 
 
+@pytest.mark.processes
 def test_tiered_storage_can_be_switched_off(tmp_path: Path) -> None:
     off = ("--set", "remote.log.storage.system.enable=false")
     with broker("--data-dir", "data", *off, cwd=tmp_path) as it:

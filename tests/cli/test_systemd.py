@@ -22,6 +22,7 @@ def listen(address: str) -> socket.socket:
     return found
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_systemd_is_notified_of_start_health_and_stop(tmp_path: Path, workers: str) -> None:
     address = str(tmp_path / "notify")

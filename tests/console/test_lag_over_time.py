@@ -22,6 +22,7 @@ def wait_for_samples(console: RunningConsole, group: str) -> list[int]:
     return list(found)
 
 
+@pytest.mark.processes
 def test_an_open_console_records_and_any_broker_shows_it(valkey_server: TestServer) -> None:
     with running_console(valkey_server) as first:
         first.log.create_topic("orders", 2)

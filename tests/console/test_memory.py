@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 import korvet
 from korvet.console.routes import PAGES
 from korvet.testing.bench.load import resident_bytes
 from tests.support.raw_client import until
+
+pytestmark = pytest.mark.processes
 
 CLOSED_TO_OPEN_MB = 24
 """Max growth: 12 MB with the first pages, 6 MB once the checks of the overview have run."""

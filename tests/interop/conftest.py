@@ -56,8 +56,12 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     assert running.close() == []
 
 
+_LATER = [pytest.param(pair, marks=pytest.mark.processes) for pair in LAYOUTS[1:]]
+
+
 @pytest.fixture(
-    params=[None] if EXTERNAL else LAYOUTS, ids=lambda pair: "-".join(pair or ["other"])
+    params=[None] if EXTERNAL else [LAYOUTS[0], *_LATER],
+    ids=lambda pair: "-".join(pair or ["other"]),
 )
 def broker(request: pytest.FixtureRequest, brokers: Brokers) -> Broker:
     """A running broker, once for each layout and offset mode."""

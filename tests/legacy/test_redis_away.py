@@ -12,6 +12,8 @@ from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import Client, message, produce
 from tests.support.redis_servers import TestServer, server
 
+pytestmark = pytest.mark.processes
+
 SETS = [message(b"%03d" % n) for n in range(40)]
 
 

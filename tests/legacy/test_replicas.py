@@ -19,6 +19,8 @@ from tests.interop.brokers import Broker
 from tests.legacy.wire import Client
 from tests.support.redis_servers import Replicated, replicated, server
 
+pytestmark = pytest.mark.processes
+
 RECORDS = [(0, 0, None, b"payload", [])]
 
 

@@ -170,6 +170,7 @@ def test_what_a_client_sent_before_it_hung_up_is_stored(
         assert last.fetch(f"{topic}-0", 0)[0] == 0
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("hangs_up", [True, False])
 def test_a_broker_that_stops_stores_what_has_come(
     own: LegacyBroker, topic: str, hangs_up: bool
@@ -190,6 +191,7 @@ def test_a_broker_that_stops_stores_what_has_come(
         own.stop()
 
 
+@pytest.mark.processes
 def test_a_log_survives_a_restart(own: LegacyBroker, topic: str) -> None:
     own.start()
     with own.client() as client:

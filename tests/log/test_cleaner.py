@@ -23,6 +23,7 @@ from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
 from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -239,7 +240,7 @@ async def test_aborted_records_and_markers_go_and_open_ones_are_left(form: str, 
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(range(3), quick=1))
 async def test_writers_and_readers_are_served_while_a_log_is_compacted(
     form: str, mode: str, seed: int
 ) -> None:
@@ -666,7 +667,7 @@ async def _no_rest(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(range(4), quick=1))
 async def test_a_table_is_that_of_the_compacted_log(mode: str, seed: int) -> None:
     rng, log = Random(seed), Log("record", mode, delete_retention_ms="0")
     partition = log.topic.partition(0)

@@ -17,6 +17,7 @@ from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
 from tests.lua.groups import RETENTION_MS, TICK_MS, ModernGroup, commit_call
 from tests.lua.groups import Group as ClassicGroup
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -307,7 +308,9 @@ def test_transactional_offsets_are_checked_by_the_script_that_stores_them(group:
 
 
 @pytest.mark.parametrize(("assignor", "width"), [("uniform", 1), ("range", 1), ("uniform", 40)])
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KORVET_GROUP_SEEDS", "3"))))
+@pytest.mark.parametrize(
+    "seed", seeds(range(int(os.environ.get("KORVET_GROUP_SEEDS", "3"))), quick=1)
+)
 def test_no_partition_has_two_owners(  # noqa: C901
     lua: LuaRunner, seed: int, assignor: str, width: int
 ) -> None:

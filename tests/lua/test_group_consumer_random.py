@@ -13,6 +13,7 @@ from korvet.testing import LuaRunner
 from tests.lua import random_group
 from tests.lua.groups import commit_call
 from tests.lua.test_group_consumer_heartbeat import KEYS, TICK_MS, Group
+from tests.selection import seeds
 
 IDS = {"t": "a" * 32, "u": "b" * 32, "v": "c" * 32}
 NAMES = {id: name for name, id in IDS.items()}
@@ -121,7 +122,7 @@ class World(random_group.World[Client]):
         super().check()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 9])
+@pytest.mark.parametrize("seed", seeds([0, 1, 2, 9], quick=1))
 def test_lost_responses_and_late_leaves_give_no_partition_two_owners(
     lua: LuaRunner, seed: int
 ) -> None:

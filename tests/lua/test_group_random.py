@@ -12,6 +12,7 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.calls.group import JoinReply
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, SESSION_MS, Group
+from tests.selection import seeds
 
 PARTITIONS = 4
 STEPS = 200
@@ -104,7 +105,7 @@ class Client:
             self.forget()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(range(8)))
 def test_generations_grow_and_partitions_have_one_owner(lua: LuaRunner, seed: int) -> None:
     random = Random(seed)
     group = Group(lua, delay_ms=random.choice([0, 3000]))

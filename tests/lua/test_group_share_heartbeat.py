@@ -15,6 +15,7 @@ from korvet.testing import LuaRunner
 from tests.lua.groups import TICK_MS, ModernGroup, commit_call
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -237,7 +238,7 @@ def test_a_deleted_share_group_leaves_no_key(lua: LuaRunner) -> None:
     assert lua.command("KEYS", "*") == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(range(6)))
 def test_random_members_share_all_partitions_once_all_have_sent_a_heartbeat(  # noqa: C901
     lua: LuaRunner, seed: int
 ) -> None:

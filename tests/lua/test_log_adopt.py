@@ -8,6 +8,7 @@ import pytest
 
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 VALUE = b"v" * 1000
@@ -66,7 +67,7 @@ def test_retention_bytes_removes_foreign_entries(runner: Runner, mode: str) -> N
 
 
 @MODES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(range(3), quick=1))
 def test_counters_and_index_are_right_whichever_program_adds_and_removes(
     mode: str, seed: int
 ) -> None:

@@ -30,6 +30,7 @@ from korvet.scripts import bundle
 from korvet.scripts.calls.partition import AddSegmentReply, AppendReply, ClaimCopyReply
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part
+from tests.selection import seeds
 
 STEP = 65_536
 """Bytes of an index step: each batch begins one, so that retention can end at any."""
@@ -225,7 +226,7 @@ def check(mode: str, seed: int) -> LogModel:
 
 
 @pytest.mark.parametrize("mode", ["dense", "time"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(range(8)))
 def test_a_log_keeps_its_invariants(mode: str, seed: int) -> None:
     model = check(mode, seed)
     assert len(model.acknowledged) > 5 and list(model.segments()), "the steps reach something"

@@ -13,6 +13,7 @@ from korvet.store.errors import ScriptFailed
 from korvet.testing import LuaRunner, ScriptError
 from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, Part
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 DAY = 86_400_000
@@ -350,7 +351,7 @@ def test_a_marker_counts_an_entry_without_an_offset_once(runner: Runner, mode: s
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(12), quick=3))
 def test_every_entry_keeps_its_one_offset(lua: LuaRunner, mode: str, seed: int) -> None:
     chance, runner = Random(seed), lua
     part = Part(runner, mode=mode, bits=8).create()

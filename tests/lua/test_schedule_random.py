@@ -15,6 +15,7 @@ from korvet.scripts.append_call import Row
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.test_schedule import add, cancel, move, row, schedule_keys, values, waiting
+from tests.selection import seeds
 
 SEEDS = range(4)
 STEPS = 120
@@ -182,7 +183,7 @@ class World:
             self.log.append(word)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS, quick=1))
 @pytest.mark.parametrize("form", ["record", "batch"])
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_log_and_schedule_are_those_of_the_model(

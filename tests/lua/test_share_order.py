@@ -9,6 +9,7 @@ from korvet.share.service import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import Part
 from tests.lua.share import LIMIT, LOCK_MS, Group
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 ACCEPT, RELEASE, REJECT, GAP = (
@@ -180,7 +181,7 @@ class Run:
         assert self.group.group.counts()[0] == len(self.group.keys)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(range(10)))
 def test_random_interleavings_keep_the_order_of_each_key(seed: int) -> None:
     run = Run(seed)
     for _ in range(200):

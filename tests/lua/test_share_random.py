@@ -10,6 +10,7 @@ from korvet.testing import LuaRunner
 from tests.lua.partition import Part
 from tests.lua.share import Group
 from tests.lua.share_model import ShareModel
+from tests.selection import seeds
 
 MAX_LOCKS, LOCK_MS = 12, 1_000
 MEMBERS = ("a", "b", "c")
@@ -183,7 +184,7 @@ class Run:
         assert self.group.counts()[0] == max(self.log_end, self.log_start)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(range(24), quick=4))
 def test_random_interleavings_do_what_the_model_does(seed: int) -> None:
     run = Run(seed)
     for _ in range(120):

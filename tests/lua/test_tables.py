@@ -13,6 +13,7 @@ from korvet.testing import LuaRunner
 from korvet.wire import control_records
 from tests.lua import test_schedule as schedule
 from tests.lua.partition import ID, KEYS, Part
+from tests.selection import seeds
 from tests.support.store_runners import Runner
 
 Pair = tuple[bytes | None, bytes | None]
@@ -518,7 +519,7 @@ class World:
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 @pytest.mark.parametrize("action", ["on", "offsets"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(12)))
 def test_a_table_equals_the_fold_of_its_log(
     lua: LuaRunner, mode: str, action: str, seed: int
 ) -> None:

@@ -15,6 +15,7 @@ from korvet.scripts.call import Signal
 from korvet.scripts.calls.transaction import EndReply
 from korvet.testing import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
+from tests.selection import seeds
 
 PARTITIONS = 2
 STEPS = 200
@@ -185,7 +186,7 @@ class Members:
         self.transaction, self.members = reply.transaction, members
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(range(3), quick=1))
 def test_a_lost_answer_loses_and_doubles_nothing(lua: LuaRunner, seed: int) -> None:
     random = Random(seed)
     world = World(lua, random)

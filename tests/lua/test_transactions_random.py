@@ -11,6 +11,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.transactions import TIMEOUT_MS, Coordinator, History, Logs
+from tests.selection import seeds
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +132,7 @@ class Client:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(range(8)))
 def test_readers_see_what_was_committed_and_nothing_else(seed: int, mode: str) -> None:
     random, runner = Random(seed), LuaRunner()
     world = History(Logs(runner, PARTITIONS, mode).create())

@@ -499,6 +499,17 @@ BY_STEPS = {
 """What bounds a script by itself, without a run that measures it."""
 
 
+DEAR = {
+    "group.consumer_heartbeat",
+    "group.modern_describe",
+    "log.clean_commit",
+    "share.acknowledge",
+    "share.acquire",
+    "share.release",
+}
+"""Scripts of WORST whose test takes longest: not in the quick set."""
+
+
 def is_constant(name: str) -> bool:
     """Return whether the header says that the work does not grow, or with a logarithm only."""
     cost = bundle.load(name).contract.cost.split(",")[0]
@@ -513,7 +524,9 @@ def test_each_script_is_in_one_table() -> None:
     assert sorted({*listed, *constant}) == bundle.names()
 
 
-@pytest.mark.parametrize("name", WORST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in WORST]
+)
 def test_a_script_at_its_limits_does_not_work_for_long(name: str) -> None:
     meter = Meter(name)
     WORST[name](meter)

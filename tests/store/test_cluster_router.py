@@ -252,6 +252,7 @@ async def test_a_stopped_master_is_left_once_it_is_replaced() -> None:
             nodes.processes[0].send_signal(signal.SIGCONT)
 
 
+@pytest.mark.processes
 async def test_a_new_master_is_connected_to_while_another_is_blocked() -> None:
     with cluster() as nodes:
         key, slow = key_of_node(nodes, 0), key_of_node(nodes, 1)

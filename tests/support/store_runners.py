@@ -40,7 +40,7 @@ def lua() -> LuaRunner:
     return LuaRunner()
 
 
-@pytest.fixture(params=["lua", "fakeredis", *kinds()])
+@pytest.fixture(params=["lua", pytest.param("fakeredis", marks=pytest.mark.slow), *kinds()])
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     """Each runner in turn, on an empty Redis: LuaRunner, fakeredis, every real server there is."""
     if request.param == "lua":

@@ -5,7 +5,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.console import summary
+
+pytestmark = pytest.mark.processes
 
 
 def test_both_sides_are_measured_in_turn() -> None:
