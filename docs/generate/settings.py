@@ -101,14 +101,14 @@ def options() -> str:
 
 def first() -> str:
     """Return the settings of FIRST as a table, with links to their sections."""
-    rows = ["| Setting | Of | Default | Change it if |", "|---|---|---|---|"]
+    rows = ["| Setting | Change it if | Default | Of |", "|---|---|---|---|"]
     kinds = (("broker", BROKER), ("topic", TOPIC), ("group", GROUP))
     for name, (table, reason) in FIRST.items():
         holders = [kind for kind, settings_of in kinds if name in settings_of]
         kind = next(kind for kind, settings_of in kinds if settings_of is table)
         anchor = name.replace(".", "") + ("_1" if holders.index(kind) else "")
         default = _value(table[name]) if table[name].default is not None else "unset"
-        rows.append(f"| [`{name}`](#{anchor}) | {', '.join(holders)} | {default} | {reason} |")
+        rows.append(f"| [`{name}`](#{anchor}) | {reason} | {default} | {', '.join(holders)} |")
     return "\n".join(rows) + "\n"
 
 
