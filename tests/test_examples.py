@@ -1,11 +1,10 @@
-"""Check that the examples of docstrings, of two docs pages and of `examples/` run unchanged."""
+"""Check that the examples of docstrings, of docs pages and of `examples/` run unchanged."""
 
 import asyncio
 import doctest
 import importlib
 import json
 import os
-import re
 import runpy
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from korvet.scripts import inlined
 from korvet.testing import Broker, LuaRunner
 from korvet.testing.fixtures import korvet_broker
 from tests.interop.kafka_python import KafkaProducer
+from tests.support.pages import run_by
 from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, binary, server
 
@@ -42,13 +42,13 @@ MODULES = (
     "korvet.testing.lua_runner",
 )
 PAGES = (
+    "docs/cookbook.md",
     "docs/inside-your-redis.md",
     "docs/jobs.md",
     "docs/library.md",
     "docs/tables.md",
     "docs/testing.md",
 )
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_the_examples_of_docs_pages_run(
 ) -> None:
     """The blocks of a page run in their order, in one namespace; tests among them, too."""
     monkeypatch.chdir(tmp_path)
-    blocks = BLOCK.findall((PROJECT / page).read_text())
+    blocks = run_by(__file__, page, "python")
     assert blocks
     names: dict[str, object] = {"__name__": "example"}
     for block in blocks:
-        code = block.replace("redis://localhost:6379", empty_server.url)
+        code = block.code.replace("redis://localhost:6379", empty_server.url)
         exec(compile(code, page, "exec"), names)
         for name in [name for name in names if name.startswith("test_")]:
             test: Any = names.pop(name)
