@@ -1,12 +1,15 @@
 """`korvet consume TOPIC`: print records from a position to the end, or follow the topic."""
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -28,6 +31,9 @@ _COMMIT_S = 1.0
 _RECHECK_S = 0.2
 
 
+_GROWTH, _FAST_GROWTH, _CUT = 2, 16, 4
+"""Factors of a step back after one with records, after one without, and after one too long."""
+_NEWEST = re.compile(r"-([1-9]\d{0,8})")
 _LEVELS = ("read_uncommitted", "read_committed")
 
 
@@ -40,8 +46,18 @@ def consume(
         typer.Option(
             "--from",
             metavar="POSITION",
-            help=f"Begin here: {o.POSITIONS} Default: the group's offsets, else earliest.",
+            help=f"Begin here: {o.POSITIONS} -N: at the newest N records of each partition. "
+            "Default: the group's offsets, else earliest.",
             show_default=False,
+        ),
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail",
+            metavar="N",
+            help="Begin at the newest N records of all partitions together.",
+            min=1,
         ),
     ] = None,
     to: Annotated[
@@ -57,8 +73,16 @@ def consume(
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT", help="Only records with this key.")
     ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep",
+            metavar="REGEX",
+            help="Only records with this regular expression of Python in key or value.",
+        ),
+    ] = None,
     max_records: Annotated[
-        int | None, typer.Option("--max", metavar="N", help="Stop after N records.", min=1)
+        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after N records.", min=1)
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="At the end, wait for new records.")
@@ -85,12 +109,14 @@ def consume(
     """Print a topic's records.
 
     Partition by partition, each in the order of its offsets. With --group it commits without
-    being a member: a group that has members refuses it. Avro is printed as JSON.
+    being a member: a group that has members refuses it. --tail and --from -N count the records
+    before --key and --grep choose among them. Avro is printed as JSON.
     """
     avro = options.reader(via.target)
     write = _writer(format_, avro)
-    start = None if from_ is None else o.position("--from", from_)
+    start = _start(from_, tail)
     stop = None if to is None else o.position("--to", to)
+    matches = _filter(None if key is None else key.encode(), grep, avro)
     if isolation not in _LEVELS:
         raise typer.BadParameter(
             f"--isolation-level must be {' or '.join(_LEVELS)}, not {isolation!r}"
@@ -104,7 +130,7 @@ def consume(
             log,
             name,
             write,
-            _by_key(None if key is None else key.encode(), avro),
+            matches,
             max_records,
             isolation == "read_committed",
             group,
@@ -117,13 +143,43 @@ def consume(
         raise typer.Exit(1)
 
 
-def _by_key(wanted: bytes | None, avro: AvroReader | None) -> Callable[[StoredRecord], bool]:
-    """Return the filter of --key."""
-    if wanted is None:
-        return lambda record: True
-    if avro is None:
-        return lambda record: record.key == wanted
-    return lambda record: avro.matches(record, wanted)
+class _Newest(NamedTuple):
+    """The newest records: of each partition, or of all together by their timestamps."""
+
+    most: int
+    is_total: bool
+
+
+def _start(from_: str | None, tail: int | None) -> Position | _Newest | None:
+    """Return the start that --from or --tail gives. Raises BadParameter."""
+    if tail is not None:
+        if from_ is not None:
+            raise typer.BadParameter("--tail N says where to begin: leave out --from")
+        return _Newest(tail, is_total=True)
+    newest = _NEWEST.fullmatch(from_ or "")
+    if newest:
+        return _Newest(int(newest[1]), is_total=False)
+    return None if from_ is None else o.position("--from", from_)
+
+
+def _filter(
+    key: bytes | None, grep: str | None, avro: AvroReader | None
+) -> Callable[[StoredRecord], bool]:
+    """Return the filter of --key and --grep. Raises BadParameter."""
+    try:
+        found = None if grep is None else re.compile(os.fsencode(grep))
+    except re.error as error:
+        raise typer.BadParameter(f"--grep: {grep!r} is no regular expression: {error}") from None
+
+    def matches(record: StoredRecord) -> bool:
+        if key is not None and not (avro.matches(record, key) if avro else record.key == key):
+            return False
+        if found is None:
+            return True
+        shown = avro.texts(record) if avro else record
+        return any(found.search(part) for part in (shown.key, shown.value) if part is not None)
+
+    return matches
 
 
 def _writer(text: str, avro: AvroReader | None) -> Callable[[StoredRecord], None]:
@@ -172,7 +228,7 @@ class _Reader:
         self.offsets: dict[int, int] = {}
         self._stops: Mapping[int, int] = {}
         """The offsets before which a partition ends; by default its end is that of the log."""
-        self._start: Position | None = None
+        self._start: Position | _Newest | None = None
         self._in_group: dict[int, int] = {}
         self._commit_at = monotonic() + _COMMIT_S
         self.reading = 0
@@ -185,26 +241,67 @@ class _Reader:
         """Return whether as many records were written as wanted."""
         return self.left == 0
 
-    async def seek(self, numbers: list[int], start: Position | None, stop: Position | None) -> None:
+    async def seek(
+        self, numbers: list[int], start: Position | _Newest | None, stop: Position | None
+    ) -> None:
         """Set where the reading of each partition begins and ends.
 
         Without a start it is what the group has committed, else the earliest offset.
         """
         self._start = start
         committed = await self._committed_offsets() if self.group and start is None else {}
+        if stop is not None:
+            self._stops = {
+                number: await self.log.find_offset(self.topic, number, stop) for number in numbers
+            }
+        newest: dict[int, list[StoredRecord]] = {}
         for ends in await self.log.offsets(self.topic):
             number = ends.partition
             if number not in numbers:
                 continue
             self.records += ends.records
+            if isinstance(start, _Newest):
+                end = min(ends.latest, self._stops.get(number, ends.latest))
+                newest[number] = await self._newest(number, ends.earliest, end, start.most)
+                self.offsets[number] = end
+                continue
             self.offsets[number] = await self._find(
                 number, committed.get(number, "earliest") if start is None else start
             )
-        if stop is not None:
-            self._stops = {
-                number: await self.log.find_offset(self.topic, number, stop) for number in numbers
-            }
+        if isinstance(start, _Newest):
+            backwards = (reversed(records) for records in newest.values())
+            chosen = merge(*backwards, key=lambda record: record.timestamp_ms, reverse=True)
+            for record in islice(chosen, start.most if start.is_total else None):
+                self.offsets[record.partition] = record.offset
         self._in_group = dict(committed)
+
+    async def _newest(self, number: int, first: int, end: int, count: int) -> list[StoredRecord]:
+        """Return the newest records of a partition before `end`, without keys and values.
+
+        Offsets may have gaps of any length. The search goes back in steps that one fetch reads:
+        longer ones after a step that it reads, shorter ones after one that it does not.
+        """
+        found: list[StoredRecord] = []
+        step = count
+        while end > first and len(found) < count:
+            start = max(first, end - step)
+            try:
+                read = await self.log.fetch(self.topic, number, start, committed=self.committed)
+            except LostRecords as lost:
+                read = await self.log.fetch(
+                    self.topic, number, lost.first, committed=self.committed
+                )
+            if start < read.next_offset < end and end - start > 1:
+                step = max(1, (end - start) // _CUT)
+                continue
+            some = [
+                StoredRecord(self.topic, number, each.offset, each.timestamp_ms, None, None, [])
+                for each in read.records
+                if start <= each.offset < end
+            ]
+            found = (some + found)[-count:]
+            end, step = start, step * (_GROWTH if some else _FAST_GROWTH)
+        return found
 
     async def _committed_offsets(self) -> dict[int, int]:
         rows = await self.log.committed(self.group or "")

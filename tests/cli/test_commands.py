@@ -112,6 +112,7 @@ def test_every_command_has_help(korvet: Korvet) -> None:
     for command in ((), ("scripts",), ("topics",), ("produce",), ("consume",), ("doctor",)):
         code, out, _ = korvet(*command, "--help")
         assert code == 0 and "Usage: korvet" in out
+        assert korvet(*command, "-h") == (0, out, "")
 
 
 def test_scripts_are_listed_and_shown_as_redis_gets_them(korvet: Korvet) -> None:

@@ -335,6 +335,35 @@ def test_a_transaction_that_no_id_has_is_listed_and_aborted(
         producer.commit_transaction(30)
 
 
+@pytest.mark.parametrize("mode", ["time", "dense", "bytes"])
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_the_newest_records_are_read_in_every_offset_mode(
+    korvet: Lines, broker: RunningConsole, request: pytest.FixtureRequest, mode: str, layout: str
+) -> None:
+    name = f"n{zlib.crc32(request.node.nodeid.encode())}"
+    broker.log.create_topic(name, 3, {"offset.mode": mode, "storage.format": layout})
+    if (mode, layout) == ("time", "record"):  # a gap of weeks: these offsets are times
+        with broker.server.client() as client:
+            at = int(client.time()[0]) * 1000 - 86_400_000
+            stream = Keys(broker.namespace).partition(name, 0).stream
+            client.xadd(stream, {"value": "old"}, id=f"{at}-0")
+    for n in range(12):
+        sizes = 9 if n % 5 else 600_000  # a fetch ends after one or two of the large ones
+        broker.log.append(name, n % 2, [Record(b"%d " % n + b"x" * sizes, timestamp_ms=n + 1)])
+    text = ("-f", "%p:%T ")
+    assert korvet("consume", name, "--tail", "3", *text)[1] == ["0:11 1:10 1:12 "]
+    assert korvet("consume", name, "--from", "-2", *text)[1] == ["0:9 0:11 1:10 1:12 "]
+    assert korvet("consume", name, "--tail", "4", "-p", "1", *text)[1] == ["1:6 1:8 1:10 1:12 "]
+    assert korvet("consume", name, "--tail", "4", "--to", "earliest", *text)[1] == []
+    assert korvet("consume", name, "--tail", "99", "-n", "2", "-p", "1", *text)[1] == ["1:2 1:4 "]
+    words = ("--grep", "^(3|10) ", "--isolation-level", "read_committed", *text)
+    assert korvet("consume", name, "--tail", "99", *words)[1] == ["0:11 1:4 "]
+    everything = korvet("consume", name, *text)
+    assert korvet("consume", name, "--from", "-99", *text) == everything
+    assert "leave out --from" in korvet("consume", name, "--tail", "1", "--from", "1")[2]
+    assert "no regular expression" in korvet("consume", name, "--grep", "(")[2]
+
+
 def test_the_brokers_of_the_environment_are_used_unless_a_redis_is_named(
     broker: RunningConsole, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
