@@ -7,6 +7,7 @@ import pytest
 
 from docs.generate.pages import PARTS, fill, stale, whole
 from docs.generate.scripts import families
+from tests.support.pages import Block, blocks
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -93,6 +94,34 @@ def test_the_twelve_questions_name_paths_that_exist() -> None:
     paths = PATH.findall(found[1])
     assert len(paths) >= 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def _is_run(block: Block) -> bool:
+    """Return whether the test file named before the block takes blocks of its page."""
+    test = ROOT / block.said
+    text = test.read_text() if block.mark == "run" and test.is_file() else ""
+    return "run_by(__file__" in text and Path(block.page).name in text
+
+
+def test_every_code_block_is_run_by_a_test_or_says_why_not() -> None:
+    languages = {"bash", "go", "js", "lua", "python", "sh", "sql", "yaml"}
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.is_relative_to(DOCS)]
+    code = [block for page in ["README.md", *pages] for block in blocks(page)]
+    code = [block for block in code if block.language in languages]
+    assert len(code) > 200
+    missing = [block for block in code if not (block.mark == "not run" or _is_run(block))]
+    assert [f"{block.page}:{block.line}" for block in missing] == []
+    named = [block.said for block in code if block.mark == "not run"]
+    tests = {path for reason in named for path in re.findall(r"tests/[\w/]+(?:\.py)?", reason)}
+    assert [path for path in tests if not (ROOT / path).exists()] == []
+
+
+def test_a_block_without_a_comment_or_with_a_wrong_one_is_run_by_no_test() -> None:
+    page = "docs/jobs.md"
+    rows = [("run", "tests/test_examples.py"), ("", ""), ("run", "tests/test_absent.py")]
+    rows.append(("run", "tests/test_layers.py"))
+    made = [Block(page, 1, "", "python", "", "", mark, said) for mark, said in rows]
+    assert [_is_run(block) for block in made] == [True, False, False, False]
 
 
 def _long_lines(page: Path) -> list[str]:

@@ -42,6 +42,7 @@ MODULES = (
     "korvet.testing.lua_runner",
 )
 PAGES = (
+    "README.md",
     "docs/cookbook.md",
     "docs/inside-your-redis.md",
     "docs/jobs.md",

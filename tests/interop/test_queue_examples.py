@@ -16,9 +16,9 @@ from tests.interop.jvm import Tools
 from tests.interop.librdkafka import eventually, producer, read, send
 from tests.interop.records import Record
 from tests.interop.share_members import ShareMember, Tally
+from tests.support.pages import run_by
 
 pytestmark = pytest.mark.korvet_only
-CONCEPTS = Path(__file__).parents[2] / "docs/concepts"
 COMMANDS = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-share-groups.sh": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
@@ -28,8 +28,7 @@ LOCAL = "localhost:9092"
 
 def examples(page: str, language: str) -> list[str]:
     """Return the code of a page in one language, in order."""
-    text = (CONCEPTS / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block.code for block in run_by(__file__, f"docs/concepts/{page}", language)]
 
 
 class Shell:

@@ -20,13 +20,14 @@ from korvet.scripts.bundle import blank_comments
 from korvet.scripts.keys import Keys
 from korvet.testing import Broker, LuaRunner, ScriptError
 from tests.interop.kafka_python import KafkaConsumer, TopicPartition
+from tests.support.pages import run_by
 from tests.support.redis_servers import TestServer, binary
 
 KEYS = Keys()
 ORDERS = KEYS.partition("orders", 0)
 STOCK = "{korvet:orders:0}:stock"
 ID = "a" * 32
-PAGE = (Path(__file__).parents[2] / "docs" / "scripts" / "in-your-scripts.md").read_text()
+PAGE = "docs/scripts/in-your-scripts.md"
 TAKE = """
 local offset = korvet.append(KEYS, ARGV[1], { { key = ARGV[2], value = ARGV[3] } })
 redis.call("HINCRBY", KEYS[6], ARGV[2], -1)
@@ -290,7 +291,7 @@ def test_entries_of_xadd_keep_their_places_before_a_scripts_records(
 
 def examples(language: str) -> list[str]:
     """Return the page's examples in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [block.code for block in run_by(__file__, PAGE, language)]
 
 
 def cli() -> str:

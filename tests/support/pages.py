@@ -103,19 +103,18 @@ def run_in_a_shell(
     folder: Path,
     replaced: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
+    before: str = "",
 ) -> None:
     """Run the blocks in one shell, in their order; write titled ones to files; compare the output.
 
-    `replaced` has printed addresses, which a test may not use, and those to use. Servers that the
-    shell has started end with it.
+    `before` is run first. `replaced` has printed addresses, which a test may not use, and those to
+    use. Servers that the shell has started end with it.
     """
-    script = ["set -eu", "trap 'kill $(jobs -p) 2>&- || :; wait' EXIT"]
+    script = ["set -eu", "trap 'kill $(jobs -p) 2>&- || :; wait' EXIT", before]
     expected: dict[str, str] = {}
     place = ""
     for block in chosen:
         code = block.code
-        for address, used in replaced.items():
-            code = code.replace(address, used)
         if block.mark == "prints":
             expected[place] = code  # of the block before it
         elif block.title:
@@ -123,11 +122,14 @@ def run_in_a_shell(
         else:
             place = f"{block.page} line {block.line}"
             script.append(f"echo; echo '{_BEGINS}{place}'\n{code}")
+    text = "\n".join(script)
+    for address, used in replaced.items():
+        text = text.replace(address, used)
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     variables.pop("KORVET_REDIS_URL", None)
     variables["PATH"] = f"{folder / 'bin'}:{Path(sys.executable).parent}:{variables['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
+        ["bash", "-c", text],
         cwd=folder,
         env=variables,
         capture_output=True,
