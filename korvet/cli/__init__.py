@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "doctor": "Check the Redis a broker would use.",
         "backup": "Write topics, records, groups and users to a directory or a bucket.",
         "restore": "Rebuild an empty Redis from a backup or a remote store.",
-        "serve": "Serve a backup or a remote store read-only.",
+        "serve": "Serve a backup or a remote store read-only; without --from, be a broker.",
         "redis-acl": "Print or create the Redis user that Korvet needs.",
         "bench": "Measure a running broker.",
         "check": "Validate a configuration and the scripts.",
@@ -78,6 +78,17 @@ class Program(options.Group):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the global options. `serve` without --from is the program without a command."""
+        given = list(args)
+        unparsed: list[str] = super().parse_args(ctx, args)
+        is_from = any(word.partition("=")[0] in ("--from", "-h", "--help") for word in unparsed)
+        if ctx._protected_args != ["serve"] or is_from:
+            return unparsed
+        ctx.params, ctx._protected_args, ctx.args = {}, [], []
+        del given[len(given) - len(unparsed) - 1]
+        return list(super().parse_args(ctx, given))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names, with its name and arguments."""

@@ -146,7 +146,7 @@ def consume(
 class _Newest(NamedTuple):
     """The newest records: of each partition, or of all together by their timestamps."""
 
-    most: int
+    limit: int
     is_total: bool
 
 
@@ -262,7 +262,7 @@ class _Reader:
             self.records += ends.records
             if isinstance(start, _Newest):
                 end = min(ends.latest, self._stops.get(number, ends.latest))
-                newest[number] = await self._newest(number, ends.earliest, end, start.most)
+                newest[number] = await self._newest(number, ends.earliest, end, start.limit)
                 self.offsets[number] = end
                 continue
             self.offsets[number] = await self._find(
@@ -271,7 +271,7 @@ class _Reader:
         if isinstance(start, _Newest):
             backwards = (reversed(records) for records in newest.values())
             chosen = merge(*backwards, key=lambda record: record.timestamp_ms, reverse=True)
-            for record in islice(chosen, start.most if start.is_total else None):
+            for record in islice(chosen, start.limit if start.is_total else None):
                 self.offsets[record.partition] = record.offset
         self._in_group = dict(committed)
 

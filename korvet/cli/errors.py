@@ -37,7 +37,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _words(error: BaseException) -> str | None:
     # Imported here: only a failure needs them.
-    from korvet.library.values import KorvetError
+    from korvet.library.values import KorvetError, NoTopic
     from korvet.scripts.bundle import BundleError
     from korvet.scripts.contract import ContractError
     from korvet.store.errors import StoreError, advice_for
@@ -52,6 +52,8 @@ def _words(error: BaseException) -> str | None:
         )
     if isinstance(error, StoreError):
         return advice_for(error)
+    if isinstance(error, NoTopic):
+        return f"{error} Create it with `korvet topics create {error.name}`."
     ours = StartError | KorvetError | BundleError | ContractError | Refused
     if isinstance(error, ours):
         return str(error)

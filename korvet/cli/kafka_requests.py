@@ -76,7 +76,10 @@ async def find_topic(requests: Requests, topic: str) -> Any:
     )
     (found,) = answer.topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise StartError(f"There is no topic {topic!r}: `korvet topics list` names them.")
+        raise StartError(
+            f"There is no topic {topic!r}: `korvet topics list` names them; create it with `korvet "
+            f"topics create {topic}`."
+        )
     check(found)
     return found
 

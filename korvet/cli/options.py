@@ -20,7 +20,7 @@ from korvet.cli import table_output
 from korvet.cli.target import BROKERS_VARIABLE, target_of
 from korvet.cli.target import Target as Target
 from korvet.config.broker_config import OPTIONS, checked_namespace
-from korvet.config.setting import StartError
+from korvet.config.setting import StartError, in_milliseconds
 from korvet.log.position import BadPosition, Position, parse_position
 
 EXIT_CODES = (
@@ -146,7 +146,12 @@ GroupNames = Annotated[
 ]
 TopicConfigs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic config. Repeat."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME=VALUE",
+        help="A topic config: times in ms, or as 7d, 12h. Repeat.",
+    ),
 ]
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
@@ -300,12 +305,15 @@ def _hidden(annotation: Any) -> Any:
 
 
 def assignments(option: str, texts: Iterable[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each NAME=VALUE of an option."""
+    """Yield the name and the value of each NAME=VALUE of an option.
+
+    A config in milliseconds may be an age, such as 7d: brokers get the milliseconds.
+    """
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"{option} needs NAME=VALUE, not {text!r}")
-        yield name.strip(), value.strip()
+        yield name.strip(), in_milliseconds(name.strip(), value.strip())
 
 
 def check_format(text: str) -> None:

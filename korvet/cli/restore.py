@@ -167,10 +167,11 @@ def serve_from(
     log_level: o.LogLevel = None,
     log_format: o.LogFormat = None,
 ) -> None:
-    """Serve a backup or a remote store read-only.
+    """Serve a backup or a remote store read-only; without --from, be a broker.
 
-    The topics are those of the store at the start. Writes are refused with POLICY_VIOLATION.
-    Consumer groups work, and are forgotten at the end.
+    The broker has the options of `korvet --help`. With --from the topics are those of the store at
+    the start. Writes are refused with POLICY_VIOLATION. Consumer groups work, and are forgotten at
+    the end.
     """
     make_files_private()
     from_ = store_url(from_)

@@ -18,7 +18,7 @@ import msgspec
 
 from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
 from korvet.config.listeners import MAP, PLAINTEXT, Address, Listener, parse_listeners
-from korvet.config.setting import ConfigError, StartError, find_setting
+from korvet.config.setting import ConfigError, StartError, find_setting, in_milliseconds
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 
@@ -145,7 +145,7 @@ def load(
     given |= {name: value for name, value in options.items() if value is not None}
     is_chosen = "ops" in given
     ops, ops_tls = _ops(given.pop("ops", str(OPS_DEFAULT)))
-    values = Settings(settings)
+    values = Settings({name: in_milliseconds(name, text) for name, text in settings.items()})
     listeners = parse_listeners(
         given.pop("listen", str(Listener())), given.pop("advertise", ""), values.words(MAP)
     )

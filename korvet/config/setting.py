@@ -25,6 +25,8 @@ _DURATION = re.compile(
     r"(?:T(?=[-+\d])(?:([-+]?\d{1,9})H)?(?:([-+]?\d{1,9})M)?(?:([-+]?\d{1,9}(?:[.,]\d{0,9})?)S)?)?",
     re.IGNORECASE,
 )
+_AGE = re.compile(r"(\d{1,9})([smhd])")
+_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 BY_DURATION = "by_duration:"
 _BLOCK = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", re.DOTALL)
 
@@ -315,6 +317,18 @@ class Setting(msgspec.Struct, frozen=True):
     def shown(self, text: str) -> str:
         """Return the text as Kafka's tools show it: without repeated words."""
         return ",".join(self.type.parse(text)) if isinstance(self.type, SomeOf) else text
+
+
+def in_milliseconds(name: str, text: str) -> str:
+    """Return the milliseconds of an age (7d, 12h) for a config in them, any other text as it is."""
+    ms = age_ms(text) if name.endswith(".ms") else None
+    return text if ms is None else str(ms)
+
+
+def age_ms(text: str) -> int | None:
+    """Return the milliseconds of an age such as 15m, 2h, 1d; None for any other text."""
+    age = _AGE.fullmatch(text)
+    return int(age[1]) * _MS[age[2]] if age else None
 
 
 def accept(

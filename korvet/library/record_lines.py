@@ -15,11 +15,14 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A record in JSON. Text is a string; other bytes are {"base64": "..."}."""
+    """A record in JSON. Text is a string; other bytes are {"base64": "..."}.
 
-    value: str | dict[str, str] | None = None
-    key: str | dict[str, str] | None = None
-    headers: list[tuple[str, str | dict[str, str] | None]] = []
+    Any other JSON is its text.
+    """
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    key: msgspec.Raw = msgspec.Raw(b"null")
+    headers: list[tuple[str, msgspec.Raw]] | dict[str, msgspec.Raw] = []
     timestamp: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     partition: int | None = None
     topic: str | None = None
@@ -61,7 +64,8 @@ def from_json(text: bytes, number: int, parts: Collection[str] = ()) -> tuple[in
             parsed = {name: _text(rows.pop(name)) for name in parts if name in rows}
             text = _ENCODER.encode(rows)
         line = _DECODER.decode(text)
-        headers = [(name, _decode(parsed)) for name, parsed in line.headers]
+        pairs = line.headers.items() if isinstance(line.headers, dict) else line.headers
+        headers = [(name, _decode(each)) for name, each in pairs]
         negative = line.timestamp is not None and line.timestamp < 0
         timestamp = None if negative else line.timestamp
         value, key = _decode(line.value), _decode(line.key)
@@ -95,9 +99,13 @@ def _encode(value: bytes | None) -> str | dict[str, str] | None:
         return {"base64": b64encode(value).decode()}
 
 
-def _decode(value: str | dict[str, str] | None) -> bytes | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else value.encode()
-    if list(value) != ["base64"]:
-        raise ValueError('a key or value is a string, null or {"base64": "..."}')
-    return b64decode(value["base64"], validate=True)
+def _decode(raw: msgspec.Raw) -> bytes | None:
+    """Return the bytes of a string or base64; the text of other JSON; None for null."""
+    text = bytes(raw)
+    if text.startswith(b'"'):
+        return msgspec.json.decode(text, type=str).encode()
+    if text.startswith(b"{") and b'"base64"' in text:
+        found = msgspec.json.decode(text)
+        if list(found) == ["base64"]:
+            return b64decode(msgspec.convert(found["base64"], str), validate=True)
+    return _text(raw)

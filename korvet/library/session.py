@@ -14,7 +14,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import STORED, Settings, with_stored
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.library.batches import Batcher
-from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
+from korvet.library.values import KorvetError, NoTopic, PartitionOffsets, TopicInfo
 from korvet.log.accept_server import servers_accepted
 from korvet.log.reader import LogReader
 from korvet.remote_log.chunk_cache import InlineChunks, InlineSegmentStore, chunk_source
@@ -135,10 +135,7 @@ class Session:
         found = await self.topic_table.get(name)
         if found is None:
             names = ", ".join(topic.name for topic in (await self.topic_table.all())[:10])
-            raise KorvetError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"There is no topic {name!r}; there are: {names or 'none'}.",
-            )
+            raise NoTopic(name, names)
         return found
 
 

@@ -18,6 +18,17 @@ class KorvetError(Exception):
         self.error = error
 
 
+class NoTopic(KorvetError):
+    """The topic does not exist; `others` are some that do."""
+
+    def __init__(self, name: str, others: str) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"There is no topic {name!r}; there are: {others or 'none'}.",
+        )
+        self.name = name
+
+
 class LostRecords(KorvetError):
     """A reader is above the records of a log: Redis has lost those from offset `first` on."""
 

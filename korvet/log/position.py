@@ -4,12 +4,11 @@ A time is ISO 8601 (`2026-01-31T12:00`, `2026-01-31T12:00+01:00`), and UTC unles
 time zone: a command means the same on every machine.
 """
 
-import re
 from datetime import UTC, datetime, timedelta
 
+from korvet.config.setting import age_ms
+
 EARLIEST, LATEST = "earliest", "latest"
-_AGE = re.compile(r"(\d{1,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Position = str | int | datetime
 """`earliest`, `latest`, an offset, or a time."""
@@ -26,10 +25,10 @@ def parse_position(text: str, now: datetime) -> Position:
         return word
     if word.isascii() and word.isdigit() and len(word) < 20 and int(word) < 2**63:
         return int(word)
-    age = _AGE.fullmatch(word)
+    age = age_ms(word)
     try:
-        if age:
-            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        if age is not None:
+            return now - timedelta(milliseconds=age)
         moment = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise BadPosition(

@@ -76,6 +76,11 @@ REFUSED = [
     (("--listen", "h:1", "topics", "list"), "--listen is an option of the broker: `korvet topics`"),
     (("--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
     (("check", "--set", "a=b"), "Unknown setting 'a'"),
+    (("check", "--set", "log.retention.ms=7w"), "not '7w'"),
+    (("serve", "--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
+    (("--redis-server", "no-such", "serve"), "--redis-server no-such: there is no such program."),
+    (("serve", "--listen", "9092"), "--listen must be HOST:PORT"),
+    (("serve", "--from"), "Option '--from' requires an argument"),
     (("topics", "create", "t", "--namespace", "a{b}"), "--namespace may hold letters"),
     (("consume", "t", "--namespace", "a:b"), "--namespace may hold letters"),
     (("doctor",), "There is no Korvet data in"),
@@ -376,7 +381,7 @@ def test_topics_are_created_listed_described_and_deleted(
         (("create", "a", "--config", "x"), "--config needs NAME=VALUE, not 'x'"),
         (("create", "a", "--config", "retention.m=1"), "did you mean retention.ms?"),
         (("describe", "a"), "There is no topic 'a'; there are: none."),
-        (("delete", "a"), "There is no topic 'a'; there are: none."),
+        (("delete", "a"), "there are: none. Create it with `korvet topics create a`."),
     ],
 )
 def test_an_invalid_topic_is_refused(
@@ -459,6 +464,8 @@ def test_records_are_unchanged_by_json(korvet: Korvet, redis_server: TestServer)
         {"key": None, "value": None, "partition": 0},
         {"key": "", "value": {"base64": "/wA="}, "partition": 1},
         {"value": "h", "headers": [["n", None], ["n", "2"]], "partition": 1},
+        {"key": 7, "value": {"a": [1, "b"]}, "headers": {"n": "1", "m": True}, "partition": 2},
+        {"value": "null", "headers": {}, "partition": 2},
     ]
     text = "".join(json.dumps(record) + "\n" for record in records).encode()
     assert korvet("produce", "a", "--format", "json", *at, stdin=text)[0] == 0
@@ -467,10 +474,12 @@ def test_records_are_unchanged_by_json(korvet: Korvet, redis_server: TestServer)
     _, second, _ = korvet("consume", "b", "--format", "json", *at)
     assert second == first.replace('"topic":"a"', '"topic":"b"')
     rows = [json.loads(line) for line in first.splitlines()]
-    assert [row["partition"] for row in rows] == [0, 1, 1, 2]
+    assert [row["partition"] for row in rows] == [0, 1, 1, 2, 2, 2]
     assert rows[1]["value"] == {"base64": "/wA="} and rows[1]["key"] == ""
     assert rows[2]["headers"] == [["n", None], ["n", "2"]]
     assert (rows[3]["value"], rows[3]["timestamp"]) == ("ä", 1700000000000)
+    assert (rows[4]["key"], rows[4]["value"]) == ("7", '{"a": [1, "b"]}')
+    assert rows[4]["headers"] == [["n", "1"], ["m", "true"]] and rows[5]["value"] == "null"
 
 
 @pytest.mark.parametrize(
@@ -479,7 +488,7 @@ def test_records_are_unchanged_by_json(korvet: Korvet, redis_server: TestServer)
         (b"{", "Line 1 is not a record in JSON"),
         (b'{"val": "x"}', "Line 1 is not a record in JSON"),
         (b'{"value": {"base64": "?"}}', "Line 1 is not a record in JSON"),
-        (b'{"value": {"hex": "00"}}', "Line 1 is not a record in JSON"),
+        (b'{"value": {"base64": 7}}', "Line 1 is not a record in JSON"),
         (b'{"value": "x", "timestamp": 9223372036854775808}', "Line 1 is not a record in JSON"),
         (b'{"value": "x", "partition": 9}', "a has partitions 0 to 0, not 9."),
         (b'{"value": "' + b"x" * 1_100_000 + b'"}', "longer than max.message.bytes"),

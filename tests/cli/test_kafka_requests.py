@@ -89,6 +89,14 @@ def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Lines) -> None:
 
 
 def test_topics_are_created_listed_grown_and_deleted(korvet: Lines) -> None:
+    ages = ("topics", "create", "ages", "-c", "retention.ms=7h", "-c", "segment.ms=2d")
+    assert korvet(*ages)[0] == 0
+    assert korvet("topics", "alter", "ages", "-c", "retention.ms=12h")[0] == 0
+    said = korvet("topics", "describe", "ages")[1]
+    assert {"retention.ms\t43200000\tdynamic_topic", "segment.ms\t172800000\tdynamic_topic"} < set(
+        said
+    )
+    korvet("topics", "delete", "ages")
     with_configs = ("-p", "3", "-r", "1", "-c", "offset.mode=dense", "-c", "storage.format=batch")
     assert korvet("topics", "create", "a", "b", *with_configs)[:2] == (
         0,
@@ -104,6 +112,7 @@ def test_topics_are_created_listed_grown_and_deleted(korvet: Lines) -> None:
     assert rows["a"][1:4] == ["4", "batch", "dense"] and rows["c"][1:4] == ["1", "record", "time"]
     code, lines, said = korvet("topics", "delete", "a", "absent")
     assert (code, lines) == (2, []) and "There is no topic 'absent'" in said
+    assert "reate it with `korvet topics create absent`" in said
     assert korvet("topics", "delete", "a", "b", "c")[1] == ["deleted a", "deleted b", "deleted c"]
     assert {"a", "b", "c"}.isdisjoint(line.split("\t")[0] for line in korvet("topics", "list")[1])
 
