@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+import pytest
 
 from korvet import apis
 from korvet.base.errors import ErrorCode
@@ -28,6 +29,8 @@ from tests.support.raw_client import ROWS, Peer, batch, request, to_fetch, to_pr
 from tests.support.redis_servers import OwnRedis
 from tests.support.shared_broker import started
 from tests.wire.values import a_message
+
+pytestmark = pytest.mark.processes
 
 UNAVAILABLE = ErrorCode.KAFKA_STORAGE_ERROR
 TIMEOUT_MS = "1000"
@@ -108,8 +111,6 @@ ADMIN = """
 import sys
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-
-pytestmark = pytest.mark.processes
 
 admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
 offsets = ConsumerGroupTopicPartitions("g", [TopicPartition(sys.argv[2], 0)])
