@@ -2,37 +2,22 @@
 
 import os
 import re
-import stat
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from heapq import merge
-from itertools import islice
-from time import monotonic
-from typing import Annotated, NamedTuple
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import record_template
 from korvet.cli.avro_records import AvroOptions, AvroReader
-from korvet.cli.broker_log import BrokerLog, Log, on_any_log
+from korvet.cli.broker_log import Log, on_any_log
 from korvet.cli.kafka_requests import Via
-from korvet.cli.table_output import progress
-from korvet.config.broker_config import StartError
+from korvet.cli.record_reader import Newest, Reader
 from korvet.library import record_lines
-from korvet.library.values import KorvetError, LostRecords, StoredRecord
+from korvet.library.values import StoredRecord
 from korvet.log.position import Position
-from korvet.store.notifications import Notifier
 
-_COMMIT_S = 1.0
-"""Longest time between the printing of a record and the commit of its group."""
-_RECHECK_S = 0.2
-
-
-_GROWTH, _FAST_GROWTH, _CUT = 2, 16, 4
-"""Factors of a step back after one with records, after one without, and after one too long."""
 _NEWEST = re.compile(r"-([1-9]\d{0,8})")
 _LEVELS = ("read_uncommitted", "read_committed")
 
@@ -126,7 +111,7 @@ def consume(
 
     async def run(log: Log) -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
-        reader = _Reader(
+        reader = Reader(
             log,
             name,
             write,
@@ -143,22 +128,15 @@ def consume(
         raise typer.Exit(1)
 
 
-class _Newest(NamedTuple):
-    """The newest records: of each partition, or of all together by their timestamps."""
-
-    limit: int
-    is_total: bool
-
-
-def _start(from_: str | None, tail: int | None) -> Position | _Newest | None:
+def _start(from_: str | None, tail: int | None) -> Position | Newest | None:
     """Return the start that --from or --tail gives. Raises BadParameter."""
     if tail is not None:
         if from_ is not None:
             raise typer.BadParameter("--tail N says where to begin: leave out --from")
-        return _Newest(tail, is_total=True)
+        return Newest(tail, is_total=True)
     newest = _NEWEST.fullmatch(from_ or "")
     if newest:
-        return _Newest(int(newest[1]), is_total=False)
+        return Newest(int(newest[1]), is_total=False)
     return None if from_ is None else o.position("--from", from_)
 
 
@@ -197,217 +175,3 @@ def _writer(text: str, avro: AvroReader | None) -> Callable[[StoredRecord], None
         sys.stdout.buffer.write(encode(avro.texts(record) if avro and is_text else record))
 
     return write
-
-
-def _writes_file() -> bool:
-    """Return whether stdout is a file: anything else may show the records on the terminal, where
-    a progress bar would overwrite them."""
-    try:
-        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    except OSError:
-        return False
-
-
-@dataclass(eq=False, repr=False)
-class _Reader:
-    """The next offset of each partition, and how many records are still to be written.
-
-    Without a group nothing is committed.
-    """
-
-    log: Log
-    topic: str
-    write: Callable[[StoredRecord], None]
-    matches: Callable[[StoredRecord], bool]
-    left: int | None
-    """How many records are still wanted, None for all."""
-    committed: bool
-    group: str | None
-
-    def __post_init__(self) -> None:
-        self.offsets: dict[int, int] = {}
-        self._stops: Mapping[int, int] = {}
-        """The offsets before which a partition ends; by default its end is that of the log."""
-        self._start: Position | _Newest | None = None
-        self._in_group: dict[int, int] = {}
-        self._commit_at = monotonic() + _COMMIT_S
-        self.reading = 0
-        """The partition that is read."""
-        self.records = 0
-        """How many records the partitions hold."""
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether as many records were written as wanted."""
-        return self.left == 0
-
-    async def seek(
-        self, numbers: list[int], start: Position | _Newest | None, stop: Position | None
-    ) -> None:
-        """Set where the reading of each partition begins and ends.
-
-        Without a start it is what the group has committed, else the earliest offset.
-        """
-        self._start = start
-        committed = await self._committed_offsets() if self.group and start is None else {}
-        if stop is not None:
-            self._stops = {
-                number: await self.log.find_offset(self.topic, number, stop) for number in numbers
-            }
-        newest: dict[int, list[StoredRecord]] = {}
-        for ends in await self.log.offsets(self.topic):
-            number = ends.partition
-            if number not in numbers:
-                continue
-            self.records += ends.records
-            if isinstance(start, _Newest):
-                end = min(ends.latest, self._stops.get(number, ends.latest))
-                newest[number] = await self._newest(number, ends.earliest, end, start.limit)
-                self.offsets[number] = end
-                continue
-            self.offsets[number] = await self._find(
-                number, committed.get(number, "earliest") if start is None else start
-            )
-        if isinstance(start, _Newest):
-            backwards = (reversed(records) for records in newest.values())
-            chosen = merge(*backwards, key=lambda record: record.timestamp_ms, reverse=True)
-            for record in islice(chosen, start.limit if start.is_total else None):
-                self.offsets[record.partition] = record.offset
-        self._in_group = dict(committed)
-
-    async def _newest(self, number: int, first: int, end: int, count: int) -> list[StoredRecord]:
-        """Return the newest records of a partition before `end`, without keys and values.
-
-        Offsets may have gaps of any length. The search goes back in steps that one fetch reads:
-        longer ones after a step that it reads, shorter ones after one that it does not.
-        """
-        found: list[StoredRecord] = []
-        step = count
-        while end > first and len(found) < count:
-            start = max(first, end - step)
-            try:
-                read = await self.log.fetch(self.topic, number, start, committed=self.committed)
-            except LostRecords as lost:
-                read = await self.log.fetch(
-                    self.topic, number, lost.first, committed=self.committed
-                )
-            if start < read.next_offset < end and end - start > 1:
-                step = max(1, (end - start) // _CUT)
-                continue
-            some = [
-                StoredRecord(self.topic, number, each.offset, each.timestamp_ms, None, None, [])
-                for each in read.records
-                if start <= each.offset < end
-            ]
-            found = (some + found)[-count:]
-            end, step = start, step * (_GROWTH if some else _FAST_GROWTH)
-        return found
-
-    async def _committed_offsets(self) -> dict[int, int]:
-        rows = await self.log.committed(self.group or "")
-        return {row.partition: row.offset for row in rows if row.topic == self.topic}
-
-    async def _find(self, number: int, position: Position) -> int:
-        if isinstance(position, int):
-            return position  # an offset out of range is reported when it is read
-        return await self.log.find_offset(self.topic, number, position)
-
-    async def run(self, followed: list[int] | None) -> None:
-        """Write the records to the end, then those that arrive in partitions to be followed."""
-        try:
-            with progress(f"from {self.topic}", self.records, shown=_writes_file()) as advance:
-                await self._explained(advance)
-            if followed is not None:
-                await self._follow(followed)
-        except BrokenPipeError:
-            raise  # what the reader of our output has not read is not committed
-        except BaseException:
-            await self.commit()
-            raise
-        await self.commit()
-
-    async def _follow(self, numbers: list[int]) -> None:
-        log = self.log
-
-        async def read(wait: Callable[[], Awaitable[object]]) -> None:
-            while not self.is_done:
-                await self._explained(lambda count: None)
-                await self.commit()
-                await wait()
-
-        if isinstance(log, BrokerLog):
-            await read(lambda: log.wait(self.topic, self.offsets))
-            return
-        channels = [log.keys.partition(self.topic, number).channel for number in numbers]
-        async with await Notifier.connect(log.url) as notifier, notifier.listen(channels) as wake:
-            await read(lambda: wake.wait(_RECHECK_S))
-
-    async def _explained(self, advance: Callable[[int], None]) -> None:
-        """Read to the end. Raises StartError with the offsets of a partition that has others."""
-        try:
-            await self._read_to_end(advance)
-        except KorvetError as error:
-            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            ends, at = (
-                (await self.log.offsets(self.topic))[self.reading],
-                self.offsets[self.reading],
-            )
-            if isinstance(error, LostRecords) and at <= ends.latest:
-                raise StartError(str(error)) from None
-            raise StartError(
-                f"Partition {self.reading} of {self.topic} cannot be read from offset {at}: it "
-                f"holds {ends.earliest} to {ends.latest}."
-            ) from None
-
-    async def _read_to_end(self, advance: Callable[[int], None]) -> None:
-        """Write the records that are there now, as many as wanted."""
-        for number in self.offsets:
-            self.reading = number
-            while not self.is_done and await self._read(number, advance):
-                if monotonic() >= self._commit_at:
-                    await self.commit()
-        sys.stdout.flush()
-
-    async def commit(self) -> None:
-        """Commit for the group what was written and flushed."""
-        sys.stdout.flush()
-        self._commit_at = monotonic() + _COMMIT_S
-        if self.group is None:
-            return
-        moved = {
-            (self.topic, number): offset
-            for number, offset in self.offsets.items()
-            if self._in_group.get(number) != offset
-        }
-        if moved:
-            await self.log.commit(self.group, moved)
-            self._in_group.update(self.offsets)
-
-    async def _read(self, number: int, advance: Callable[[int], None]) -> bool:
-        """Write the next records of a partition; return whether there may be more."""
-        offset, stop = self.offsets[number], self._stops.get(number)
-        if stop is not None and offset >= stop:
-            return False
-        try:
-            found = await self.log.fetch(self.topic, number, offset, committed=self.committed)
-        except LostRecords as lost:
-            if offset == self._start:
-                raise
-            typer.echo(str(lost), err=True)
-            self.offsets[number] = lost.first
-            return True
-        following = found.next_offset
-        for count, record in enumerate(found.records):
-            if self.is_done or (stop is not None and record.offset >= stop):
-                following = record.offset
-                advance(count)
-                break
-            if self.matches(record):
-                self.write(record)
-                if self.left is not None:
-                    self.left -= 1
-        else:
-            advance(len(found.records))
-        self.offsets[number] = following
-        return following != offset
