@@ -250,10 +250,10 @@ def argument_check(contract: Contract) -> str:
     It checks the counts of KEYS and ARGV, and integers, and is a bundle's first line: a wrong call
     by hand fails with the reason and writes nothing. A script checks repeated ARGV itself.
     """
-    wrong = [*_wrong_count("KEYS", contract.keys), *_wrong_count("ARGV", contract.args)]
-    if contract.takes_absent_key:
-        is_repeated, count = contract.keys[0].repeated, len(contract.keys)
-        wrong[0] = f"#KEYS % {count} > 1" if is_repeated else f"{wrong[0]} and #KEYS ~= {count + 1}"
+    wrong = [
+        *_wrong_count("KEYS", contract.keys, int(contract.takes_absent_key)),
+        *_wrong_count("ARGV", contract.args),
+    ]
     takes = f"{_taken('KEYS', contract.keys)} and {_taken('ARGV', contract.args)}"
     checks = [f'if {" or ".join(wrong)} then error("{contract.name} takes {takes}", 0) end']
     for first, last in () if contract.name == CHECKS_ITSELF else _runs_of_ints(contract.args):
@@ -266,16 +266,17 @@ def argument_check(contract: Contract) -> str:
     return " ".join(checks)
 
 
-def _wrong_count(section: str, rows: Sequence[Row]) -> Iterator[str]:
+def _wrong_count(section: str, rows: Sequence[Row], spare: int = 0) -> Iterator[str]:
+    """Yield the conditions under which the count is none of the header's, nor `spare` more."""
     repeated = sum(row.repeated for row in rows)
     fixed = len(rows) - repeated
     if not repeated:
-        yield f"#{section} ~= {fixed}"
+        yield " and ".join(f"#{section} ~= {fixed + more}" for more in range(spare + 1))
         return
     if fixed:
         yield f"#{section} < {fixed}"
     if repeated > 1:
-        yield f"(#{section} - {fixed}) % {repeated} ~= 0"
+        yield f"(#{section} - {fixed}) % {repeated} > {spare}"
 
 
 def _taken(section: str, rows: Sequence[Row]) -> str:

@@ -11,6 +11,8 @@ import redis
 from redis.crc import key_slot
 
 from korvet import Korvet, Record
+from korvet.base.errors import ErrorCode
+from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
 from korvet.scripts.keys import Keys
@@ -316,3 +318,6 @@ async def test_a_script_runs_whole_or_not_while_its_slot_moves(nodes: TestCluste
         assert sync.run(swap).error == 0
         assert sync.command("XLEN", part.stream) == 1
         assert [each.base for each in sync.run(append_many(Keys(), batches)).answers] == [3, 4]
+        # The key that is always absent is no second group.
+        beats = sync.run(heartbeats_of(Keys(), [("g", "m", "", 1)]))
+        assert (beats.errors, beats.waits) == ([ErrorCode.UNKNOWN_MEMBER_ID], [-1])
