@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from tests.interop import lost_programs
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.interop.librdkafka import consumer, producer, send
+from tests.interop.jvm import Tools
+from tests.interop.librdkafka import consumer, eventually, producer, send
 from tests.interop.records import Record
 from tests.support.programs import Build
 from tests.support.raw_client import Peer, batch, to_produce, until
@@ -154,3 +155,85 @@ def test_a_client_reports_the_loss(
         assert f": {position}}}" in said or f"(offset={ended}," in said
     else:
         assert said == f"lost {position} {ended}"
+
+
+CONNECT = """
+bootstrap.servers={target}
+offset.storage.file.filename={folder}/offsets
+listeners=http://127.0.0.1:0
+key.converter=org.apache.kafka.connect.converters.ByteArrayConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+"""
+SINK = """
+name=sink
+connector.class=org.apache.kafka.connect.file.FileStreamSinkConnector
+file={folder}/sink
+topics={topics}
+consumer.override.bootstrap.servers={source}
+"""
+MIRROR = """
+name=mirror
+connector.class=org.apache.kafka.connect.mirror.MirrorSourceConnector
+source.cluster.alias=source
+target.cluster.alias=target
+source.cluster.bootstrap.servers={source}
+target.cluster.bootstrap.servers={target}
+topics={topics}
+replication.factor=1
+offset-syncs.topic.replication.factor=1
+value.converter=org.apache.kafka.connect.converters.ByteArrayConverter
+"""
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_connect_and_mirrormaker_continue_after_a_loss(
+    restarting: Broker, redis_on_disk: OwnRedis, java_tools: Tools, tmp_path: Path
+) -> None:
+    """Check a sink and a mirror at their defaults: each has every record once."""
+    with Broker(tmp_path / "target") as target:
+        topics = [create_topic(restarting.address, offset_mode=mode) for mode in ("dense", "time")]
+        places = {
+            "folder": tmp_path,
+            "topics": ",".join(topics),
+            "source": restarting.address,
+            "target": target.address,
+        }
+        files = [tmp_path / name for name in ("worker", "sink.properties", "mirror.properties")]
+        for path, text in zip(files, (CONNECT, SINK, MIRROR), strict=True):
+            path.write_text(text.format(**places))
+        sink, values = producer(restarting.address), list[str]()
+
+        def add(*new: str) -> None:
+            """Produce records, and wait until both have them."""
+            for topic in topics:
+                send(sink, topic, [Record(b"k", f"{topic} {value}".encode()) for value in new])
+                values.extend(f"{topic} {value}" for value in new)
+            eventually(lambda: sorted(in_file()) == sorted(values))
+            for topic in topics:
+                expected = [value for value in values if value.startswith(topic)]
+                eventually(lambda topic=topic, expected=expected: mirrored(topic) == expected)
+
+        def in_file() -> list[str]:
+            path = tmp_path / "sink"
+            return path.read_text().split("\n")[:-1] if path.exists() else []
+
+        def mirrored(topic: str) -> list[str]:
+            found = consumer(target.address)
+            found.assign([TopicPartition(f"source.{topic}", 0, 0)])
+            with closing(found):
+                return [m.value().decode() for m in found.consume(100, 1) if not m.error()]
+
+        words = java_tools.words("org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files))
+        with (
+            (tmp_path / "log").open("w") as log,
+            subprocess.Popen(words, stdout=log, stderr=log) as worker,
+        ):
+            try:
+                add("a", "b")
+                redis_on_disk.copy(tmp_path / "data")
+                add("c", "d")
+                redis_on_disk.start_with(tmp_path / "data")
+                add("e", "f")
+            finally:
+                worker.kill()
