@@ -163,6 +163,23 @@ async def test_a_range_of_offsets_is_read(
     assert await read(tier, reader, third, inside) == tier.sent[3 : 4 * PER_BATCH]
 
 
+async def test_a_range_is_divided_between_segments_of_about_a_size(
+    tier: Tier, reader: SyncSegmentReader
+) -> None:
+    await tier.fill()
+    await tier.move()
+    partition = reader.keys.partition("t", 0)
+    rows = reader.rows(partition, 0, 120)
+    ends = [row.last + 1 for row in rows]
+    one = max(row.data_bytes for row in rows)
+    assert len(ends) >= 3
+    assert list(reader.cuts(partition, 0, 120, 1)) == ends
+    assert list(reader.cuts(partition, 0, ends[1] - 1, 1)) == [ends[0], ends[1] - 1]
+    assert next(reader.cuts(partition, 0, 120, one + 1)) == ends[1]
+    assert list(reader.cuts(partition, 0, 120, len(rows) * one + 1)) == [120]
+    assert list(reader.cuts(partition, 120, 120, 1)) == []
+
+
 async def test_an_error_names_topic_partition_and_offsets(
     tier: Tier, reader: SyncSegmentReader
 ) -> None:

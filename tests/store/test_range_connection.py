@@ -23,25 +23,25 @@ class Whole:
 
     def __init__(self, size: int, replies: int = 1) -> None:
         self.size = size
-        self.left = replies
-        self.moves = 0
-        self.views: list[memoryview] = []
+        self.replies = replies
+        self.restart()
 
     def restart(self) -> None:
-        """Count a move of the bytes to another buffer."""
-        self.moves += 1
+        """Forget the replies found: the bytes have moved."""
+        self.at = -1
+        self.views: list[memoryview] = []
 
     def read(self, view: memoryview, start: int, end: int) -> int:
         """Return the position after all replies; -1 while they are incomplete."""
-        found, at = list[memoryview](), start
-        for _ in range(self.left):
-            stop = end_of(view, at, end)
+        if self.at < 0:
+            self.at = start
+        while len(self.views) < self.replies:
+            stop = end_of(view, self.at, end)
             if stop < 0:
                 return -1
-            found.append(view[at:stop])
-            at = stop
-        self.views = found
-        return at
+            self.views.append(view[self.at : stop])
+            self.at = stop
+        return self.at
 
     @property
     def values(self) -> list[object]:
@@ -79,6 +79,20 @@ async def test_replies_of_any_size_are_whole_whatever_size_was_expected(
         # Later replies are not written over earlier ones.
         for at, reply in enumerate(replies):
             assert reply.values == [values[at], b"%d" % at]
+
+
+async def test_replies_are_found_again_whenever_the_buffer_is_too_small(
+    redis_server: TestServer,
+) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        values = await fill(store, [70_000])
+        pipeline = store._router.for_range("k").pipeline
+        assert pipeline is not None
+        before = asyncio.get_running_loop().create_future()
+        pipeline.send(PendingCommand(before, command=("ECHO", "before")))
+        reply = Whole(16, 50)
+        await sent(store, reply, *[("GET", "v0")] * 50)
+        assert (await before, reply.values) == (b"before", values * 50)
 
 
 async def test_other_commands_are_answered_between_ranges(redis_server: TestServer) -> None:

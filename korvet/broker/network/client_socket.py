@@ -182,7 +182,6 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     # Callbacks of the event loop.
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
         self._leave()
         self._received.clear()
         self._responses.clear()

@@ -124,6 +124,22 @@ async def test_consumed_records_are_deleted_if_configured(tier: Tier) -> None:
     assert await tier.read(33) == tier.sent[33:]
 
 
+async def test_only_the_holder_of_the_lease_removes_what_is_consumed(tier: Tier) -> None:
+    await tier.fill("record", retention_consumed="a", local_retention_bytes="-2")
+    await tier.move()
+    await commit(tier, "a", 33)
+    services = tier.broker.services
+    other, tasks = Leases(services.store, services.keys, node_id=2), BackgroundTasks(services)
+    assert await other.hold("consumed-retention", 60)
+    await tasks.retention.remove_all_consumed()
+    assert await local(tier) == 0
+    await other.release("consumed-retention")
+    while await local(tier) == 0:
+        await tasks.retention.remove_all_consumed()
+    assert await local(tier) == 33
+    assert not await other.hold("consumed-retention", 60)
+
+
 @pytest.mark.parametrize("delete", ["true", "false"])
 async def test_a_limit_ends_the_hold_of_a_group(tier: Tier, delete: str) -> None:
     await tier.fill(

@@ -184,6 +184,10 @@ async def test_share_groups_start_at_their_offsets_again(lost: Tier, fresh: Tier
     start = (await lost.offset(-2)).offset
     answer = await lost.broker.ask(moving("jobs{ü}", (0, start)))
     assert answer.error_code == 0
+    # What the group read of topics that were deleted since, and one of them created again.
+    await lost.broker.create("again")
+    read = lost.broker.services.keys.group("jobs{ü}").share_topics
+    await lost.broker.services.store.command("HSET", read, "gone", "e" * 32, "again", "f" * 32)
     await task(lost).write()
     report = await restored(fresh)
     assert report.groups == 1
