@@ -224,11 +224,8 @@ def test_connect_and_mirrormaker_continue_after_a_loss(
             with closing(found):
                 return [m.value().decode() for m in found.consume(100, 1) if not m.error()]
 
-        words = java_tools.words("org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files))
-        with (
-            (tmp_path / "log").open("w") as log,
-            subprocess.Popen(words, stdout=log, stderr=log) as worker,
-        ):
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        with java_tools.start(main, *map(str, files)) as worker:
             try:
                 add("a", "b")
                 redis_on_disk.copy(tmp_path / "data")
