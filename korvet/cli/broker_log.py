@@ -62,7 +62,8 @@ _TIMEOUT_MS = 30_000
 _TIMES = {EARLIEST: -2, LATEST: -1}
 _CONTROL, _TRANSACTIONAL = 0x20, 0x10
 _ATTEMPTS, _PAUSE_S = 50, 0.2
-_SHAPE = ("storage.format", "offset.mode")
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+SHAPE = ("storage.format", "offset.mode")
 _AT_ONCE = 100
 """Topics that one request describes."""
 
@@ -93,6 +94,8 @@ class BrokerTopic(NamedTuple):
     name: str
     id: Any
     leaders: Mapping[int, int]
+    replicas: int
+    """How many replicas a partition has."""
 
     @property
     def partitions(self) -> int:
@@ -119,7 +122,8 @@ class BrokerLog:
         if name not in self._topics:
             found = await find_topic(self._requests, name)
             leaders = {row.partition_index: row.leader_id for row in found.partitions}
-            self._topics[name] = BrokerTopic(name, found.topic_id, leaders)
+            replicas = max((len(row.replica_nodes) for row in found.partitions), default=0)
+            self._topics[name] = BrokerTopic(name, found.topic_id, leaders, replicas)
         return self._topics[name]
 
     async def topics(self) -> list[str]:
@@ -130,21 +134,32 @@ class BrokerLog:
 
     async def shapes(self, names: Sequence[str]) -> dict[str, tuple[object, ...]]:
         """Return the format and the offset mode of each topic."""
-        shapes: dict[str, tuple[object, ...]] = {}
+        found = await self.configs(names, SHAPE)
+        values = {name: {row[0]: row[1] for row in rows} for name, rows in found.items()}
+        return {name: tuple(map(values.get(name, {}).get, SHAPE)) for name in names}
+
+    async def configs(
+        self, names: Sequence[str], only: Sequence[str] | None = None
+    ) -> dict[str, list[tuple[str, str | None, int]]]:
+        """Return name, value and source of each topic's configs, or of some of them."""
+        rows: dict[str, list[tuple[str, str | None, int]]] = {}
         for at in range(0, len(names), _AT_ONCE):
             resources = [
                 DescribeConfigsResource(
                     resource_type=ConfigResourceType.TOPIC,
                     resource_name=name,
-                    configuration_keys=list(_SHAPE),
+                    configuration_keys=None if only is None else list(only),
                 )
                 for name in names[at : at + _AT_ONCE]
             ]
             found = await self._requests.call(DescribeConfigsRequest(resources=resources))
             for row in found.results:
-                values = {config.name: config.value for config in row.configs}
-                shapes[row.resource_name] = tuple(values.get(key) for key in _SHAPE)
-        return shapes
+                if only is None:
+                    check(row)
+                rows[row.resource_name] = [
+                    (config.name, config.value, config.config_source) for config in row.configs
+                ]
+        return rows
 
     async def create_topic(
         self,
@@ -197,10 +212,10 @@ class BrokerLog:
     async def offsets(self, name: str) -> list[Ends]:
         """Return where each partition begins and ends."""
         topic = await self.topic(name)
-        return [
-            Ends(number, *[await self._offset_at(topic, number, at) for at in _TIMES.values()])
-            for number in sorted(topic.leaders)
+        first, following = [
+            await self._offsets_at(topic, topic.leaders, at) for at in _TIMES.values()
         ]
+        return [Ends(number, first[number], following[number]) for number in sorted(first)]
 
     async def find_offset(self, name: str, number: int, position: Position) -> int:
         """Return the offset at a position; a time finds the first record at or after it."""
@@ -213,14 +228,42 @@ class BrokerLog:
         return await self._offset_at(topic, number, _TIMES[position])
 
     async def _offset_at(self, topic: BrokerTopic, number: int, timestamp: int) -> int:
-        asked = ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
-        )
-        answer = await self._requests.call(request, topic.leaders[number])
-        (found,) = answer.topics[0].partitions
-        check(found)
-        return int(found.offset)
+        return (await self._offsets_at(topic, [number], timestamp))[number]
+
+    async def _offsets_at(
+        self, topic: BrokerTopic, numbers: Iterable[int], timestamp: int
+    ) -> dict[int, int]:
+        """Return the offset of a time in each of the partitions, by a request to each leader.
+
+        Partitions whose leader has changed, or is not ready, are asked for again.
+        """
+        offsets: dict[int, int] = {}
+        left = set(numbers)
+        for attempt in range(_ATTEMPTS):
+            for leader in {topic.leaders[number] for number in left}:
+                rows = [
+                    ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+                    for number in sorted(left)
+                    if topic.leaders[number] == leader
+                ]
+                request = ListOffsetsRequest(
+                    replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=rows)]
+                )
+                for row in (await self._requests.call(request, leader)).topics[0].partitions:
+                    if row.error_code not in _MOVED or attempt == _ATTEMPTS - 1:
+                        check(row)
+                        offsets[row.partition_index] = row.offset
+            left -= offsets.keys()
+            if not left:
+                break
+            topic = await self._moved(topic.name)
+        return offsets
+
+    async def _moved(self, name: str) -> BrokerTopic:
+        """Return a topic again after a pause: other brokers lead its partitions now."""
+        self._topics.pop(name, None)
+        await asyncio.sleep(_PAUSE_S)
+        return await self.topic(name)
 
     async def fetch(
         self, name: str, number: int, offset: int, *, committed: bool = False
@@ -373,11 +416,10 @@ class BrokerLog:
             )
             answer = await self._requests.call(request, topic.leaders[number])
             (found,) = answer.responses[0].partition_responses
-            if found.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or attempt == _ATTEMPTS - 1:
+            if found.error_code not in _MOVED or attempt == _ATTEMPTS - 1:
                 check(found)
                 return
-            del self._topics[name]  # another broker leads the partition now
-            await asyncio.sleep(_PAUSE_S)
+            await self._moved(name)
 
 
 def _batches(data: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:

@@ -29,7 +29,8 @@ All = Annotated[bool, typer.Option("--all", help="Configs with default values to
 
 
 _COLUMNS = ("name", "value", "source")
-_DEFAULTS = (Source.DEFAULT, Source.STATIC_BROKER)
+UNCHANGED = (Source.DEFAULT, Source.STATIC_BROKER)
+"""Sources of values that no command has set."""
 
 
 class Resource(NamedTuple):
@@ -52,7 +53,7 @@ class Resource(NamedTuple):
             return [
                 (row.name, row.value, Source(row.config_source).name.lower())
                 for row in found.configs
-                if all_ or row.config_source not in _DEFAULTS
+                if all_ or row.config_source not in UNCHANGED
             ]
 
         rows = via.run(run, node_id=self.broker or 0)

@@ -1,8 +1,9 @@
 """`korvet topics`: list, create, describe, change, trim, repair and delete."""
 
-from collections.abc import Awaitable, Callable
+from asyncio import gather
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import uuid4
 
 import typer
@@ -12,29 +13,26 @@ from korvet.base.errors import ErrorCode
 from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.broker_log import BrokerLog, CreatedTopic, Log, on_any_log
-from korvet.cli.config_changes import Deleted, Resource
-from korvet.cli.kafka_client import check
+from korvet.cli.broker_log import SHAPE, BrokerLog, BrokerTopic, CreatedTopic, Log, on_any_log
+from korvet.cli.config_changes import UNCHANGED, Deleted, Resource
 from korvet.cli.kafka_requests import Requests, Via, on_log
 from korvet.config.setting import Source, StartError
 from korvet.groups.consumed import list_held
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, TopicInfo
 from korvet.log.tables import sizes
-from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
+from korvet.remote_log.manifest import count_remote_only, totals
 from korvet.scripts.keys import Partition
-from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.structs import TopicPartitions
 
 app = o.group()
 
-_PARTITION_COLUMNS: tuple[str, ...] = (
-    "partition", "first", "next", "records", "bytes", "newest", "stream",
+_SUMMARY_COLUMNS = (
+    "topic", "id", "partitions", "replicas", "format", "offsets", "records", "bytes", "configs",
 )  # fmt: skip
-Description = tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]
-"""A topic's configs, the columns of its partitions, and these."""
+_CONFIG_COLUMNS = ("topic", "config", "value", "source")
 SPENT = "appends fail"
 """What `_repair` returns for a partition whose ids are exhausted."""
 
@@ -105,77 +103,148 @@ def create(
 
 
 @o.command(app, "describe")
-def describe(name: o.TopicName, via: Via, out: o.Output) -> None:
-    """Print a topic's configs and partitions.
+def describe(
+    names: o.TopicNames,
+    via: Via,
+    out: o.Output,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", "-p", help="Print each partition in place of a summary.")
+    ] = False,
+    configs: Annotated[
+        bool, typer.Option("--configs", "-c", help="Print all configs, also those with defaults.")
+    ] = False,
+) -> None:
+    """Print a summary of each topic: partitions, layout, records, bytes and changed configs.
 
-    With retention.consumed, also the group that holds a partition's records, and how many. With
-    table.enable, also the keys of its table, and the table's bytes of Redis's memory. With
-    remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
-    what they alone hold (remote_only), and the total. Other records and bytes are those in Redis.
-    Brokers return offsets and bytes only.
+    With --partitions, of topics with retention.consumed also the group that holds a partition's
+    records, and how many. With table.enable, also the keys of its table, and the table's bytes of
+    Redis's memory. With remote.storage.enable, or with segments, also the first offset in Redis,
+    what segments hold, what they alone hold (remote_only), and the total. Other records and bytes
+    are those in Redis. Brokers return offsets and bytes only: records are then the number of dense
+    offsets.
     """
-
-    async def run(log: AsyncKorvet) -> Description:
-        topic = await log.find_topic(name)
-        configs = log.topic_configs.resolve(name, topic.configs).values()
-        offsets = await log.offsets(name)
-        parts: list[table_output.Row] = [
-            (
-                part.partition,
-                part.earliest,
-                part.latest,
-                part.records,
-                part.bytes,
-                table_output.moment(part.newest_timestamp_ms),
-                topic.partition(part.partition).stream,
-            )
-            for part in offsets
-        ]
-        shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
-        kept_for = {row[0]: row[1:] for row in await list_held(log.store, log.keys, topic)}
-        columns = _PARTITION_COLUMNS
-        if topic.policy.consumed_by:
-            columns = (*columns, "held_by", "held_records")
-            parts = [(*row, *kept_for.get(number, (None, 0))) for number, row in enumerate(parts)]
-        if topic.policy.table_enable:
-            columns = (*columns, "table_keys", "table_bytes")
-            tables = [await sizes(log.store, topic.partition(n)) for n in range(topic.partitions)]
-            parts = [(*row, *each) for row, each in zip(parts, tables, strict=True)]
-        segments = [await totals(log.store, topic.partition(n)) for n in range(topic.partitions)]
-        if topic.policy.remote_storage or any(each.segments for each in segments):
-            columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)
-            below = [
-                await count_remote_only(
-                    log.store,
-                    topic,
-                    part.partition,
-                    start=part.earliest,
-                    local_start=each.local_start,
-                    local_bytes=part.bytes,
-                )
-                for part, each in zip(offsets, segments, strict=True)
-            ]
-            parts = [(*row, *a, *b) for row, a, b in zip(parts, segments, below, strict=True)]
-        return [("id", topic.id, ""), *shown], columns, list(parts)
-
-    configs, of_part, parts = (
-        via.run(lambda requests: _describe(requests, name))
+    if partitions and configs:
+        raise typer.BadParameter("--partitions and --configs are two tables: give one of them")
+    if partitions:
+        rows = (
+            via.run(lambda requests: _brokers_partitions(requests, names))
+            if via.has_brokers
+            else on_log(lambda log: _partitions(log, names), via.target)
+        )
+        wide: dict[str, None] = dict.fromkeys(key for row in rows for key in row)
+        out.listing(tuple(wide), [tuple(map(row.get, wide)) for row in rows])
+        return
+    found = (
+        via.run(lambda requests: _brokers_summaries(requests, names))
         if via.has_brokers
-        else on_log(run, via.target)
+        else on_log(lambda log: _summaries(log, names), via.target)
     )
-    of_config = ("config", "value", "source")
-    if out.json:
-        table_output.document(
+    if configs:
+        out.listing(_CONFIG_COLUMNS, [row for each in found for row in each.all_configs])
+    else:
+        out.listing(_SUMMARY_COLUMNS, [each.row() for each in found])
+
+
+class _Changed(dict[str, str | None]):
+    """Configs that have no default value; in a table they are one text."""
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.items()) or "-"
+
+
+class _Summary(NamedTuple):
+    """A topic's description; `configs` are rows of name, value and source."""
+
+    shape: tuple[object, ...]
+    """Name, id, partitions and replicas."""
+    records: int | None
+    bytes: int | None
+    configs: Sequence[tuple[str, str | None, int]]
+
+    @property
+    def all_configs(self) -> list[table_output.Row]:
+        """The rows of --configs."""
+        known = {source.value: source.name.lower() for source in Source}
+        return [
+            (self.shape[0], name, value, known.get(source, ""))
+            for name, value, source in self.configs
+        ]
+
+    def row(self) -> table_output.Row:
+        """Return the row of the summary."""
+        values = {name: value for name, value, _ in self.configs}
+        changed = _Changed(
             {
-                "topic": name,
-                "configs": table_output.objects(of_config, configs),
-                "partitions": table_output.objects(of_part, parts),
+                name: value
+                for name, value, source in self.configs
+                if source not in UNCHANGED and name not in SHAPE
             }
         )
-        return
-    table_output.table(of_config, configs, header=out.header)
-    table_output.line("")
-    table_output.table(of_part, parts, header=out.header)
+        return (*self.shape, *map(values.get, SHAPE), self.records, self.bytes, changed)
+
+
+async def _summaries(log: AsyncKorvet, names: Sequence[str]) -> list[_Summary]:
+    """Return a summary of each topic."""
+    found = []
+    for topic in [await log.find_topic(name) for name in names]:
+        configs = log.topic_configs.resolve(topic.name, topic.configs).values()
+        parts = await log.offsets(topic.name)
+        summary = _Summary(
+            (topic.name, topic.id, topic.partitions, 1),
+            sum(part.records for part in parts),
+            sum(part.bytes for part in parts),
+            [(each.name, each.value, each.source) for each in configs if each.setting.effect],
+        )
+        found.append(summary)
+    return found
+
+
+async def _partitions(log: AsyncKorvet, names: Sequence[str]) -> list[dict[str, object]]:
+    """Return the columns of each partition of the topics."""
+    rows: list[dict[str, object]] = []
+    for topic in [await log.find_topic(name) for name in names]:
+        offsets = await log.offsets(topic.name)
+        handles = [topic.partition(part.partition) for part in offsets]
+        of_topic: list[dict[str, object]] = [
+            {
+                "topic": topic.name,
+                "partition": part.partition,
+                "first": part.earliest,
+                "next": part.latest,
+                "records": part.records,
+                "bytes": part.bytes,
+                "newest": table_output.moment(part.newest_timestamp_ms),
+                "stream": handle.stream,
+            }
+            for part, handle in zip(offsets, handles, strict=True)
+        ]
+        rows += of_topic
+        if topic.policy.consumed_by:
+            groups = {row[0]: row[1:] for row in await list_held(log.store, log.keys, topic)}
+            for number, row in enumerate(of_topic):
+                row["held_by"], row["held_records"] = groups.get(number, (None, 0))
+        if topic.policy.table_enable:
+            tables = await gather(*(sizes(log.store, handle) for handle in handles))
+            for row, (keys, size) in zip(of_topic, tables, strict=True):
+                row |= {"table_keys": keys, "table_bytes": size}
+        segments = await gather(*(totals(log.store, handle) for handle in handles))
+        if topic.policy.remote_storage or any(each.segments for each in segments):
+            below = await gather(
+                *(
+                    count_remote_only(
+                        log.store,
+                        topic,
+                        part.partition,
+                        start=part.earliest,
+                        local_start=each.local_start,
+                        local_bytes=part.bytes,
+                    )
+                    for part, each in zip(offsets, segments, strict=True)
+                )
+            )
+            for row, one, other in zip(of_topic, segments, below, strict=True):
+                row |= one._asdict() | other._asdict()
+    return rows
 
 
 @o.command(app, "delete")
@@ -349,35 +418,67 @@ async def _list(requests: Requests) -> list[table_output.Row]:
     answer = await requests.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     counts = {row.name: len(row.partitions) for row in answer.topics if not row.is_internal}
     sizes = dict.fromkeys(counts, 0)
-    for broker in requests.brokers:
-        found = await requests.call(DescribeLogDirsRequest(topics=None), broker)
-        for topic in (topic for row in found.results for topic in row.topics):
-            size = sum(part.partition_size for part in topic.partitions)
-            # The brokers of one Redis have the same bytes; those of Kafka have replicas.
-            sizes[topic.name] = max(sizes.get(topic.name, 0), size)
+    for (name, _), size in (await _sizes(requests, None)).items():
+        sizes[name] = sizes.get(name, 0) + size
     names = sorted(counts)
     shapes = await BrokerLog(requests).shapes(names)
     return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
 
 
-async def _describe(requests: Requests, name: str) -> Description:
-    """Return the configs of a topic, and the offsets and bytes of its partitions."""
+async def _brokers_summaries(requests: Requests, names: Sequence[str]) -> list[_Summary]:
+    """Return a summary of each topic. Dense offsets have the number of records."""
+    log, found = BrokerLog(requests), []
+    topics = [await log.topic(name) for name in names]
+    configs = await log.configs(names)
+    sizes = await _sizes(requests, topics)
+    for topic in topics:
+        rows = configs[topic.name]
+        modes = [value for name, value, _ in rows if name == "offset.mode"]
+        records = None
+        if modes in ([], ["dense"]):  # Apache Kafka has no modes
+            records = sum(each.records for each in await log.offsets(topic.name))
+        of_topic = [size for (name, _), size in sizes.items() if name == topic.name]
+        shape = (topic.name, topic.id.hex, topic.partitions, topic.replicas)
+        found.append(_Summary(shape, records, sum(of_topic) if of_topic else None, rows))
+    return found
+
+
+async def _brokers_partitions(requests: Requests, names: Sequence[str]) -> list[dict[str, object]]:
+    """Return offsets, bytes and leader of each partition of the topics."""
     log = BrokerLog(requests)
-    topic, sizes = await log.topic(name), dict[int, int]()
-    rows: list[table_output.Row] = [("id", topic.id.hex, "")]
-    resource = DescribeConfigsResource(
-        resource_type=ConfigResourceType.TOPIC, resource_name=name, configuration_keys=None
-    )
-    (found,) = (await requests.call(DescribeConfigsRequest(resources=[resource]))).results
-    check(found)
-    known = {source.value: source.name.lower() for source in Source}
-    rows += [(row.name, row.value, known.get(row.config_source, "")) for row in found.configs]
-    asked = [TopicPartitions(topic=name, partitions=sorted(topic.leaders))]
+    topics = [await log.topic(name) for name in names]
+    sizes = await _sizes(requests, topics)
+    return [
+        {
+            "topic": topic.name,
+            "partition": ends.partition,
+            "first": ends.earliest,
+            "next": ends.latest,
+            "bytes": sizes.get((topic.name, ends.partition)),
+            "leader": topic.leaders[ends.partition],
+        }
+        for topic in topics
+        for ends in await log.offsets(topic.name)
+    ]
+
+
+async def _sizes(
+    requests: Requests, topics: Sequence[BrokerTopic] | None
+) -> dict[tuple[str, int], int]:
+    """Return the bytes of each partition of the topics, of all without.
+
+    The brokers of one Redis have the same bytes; those of Kafka have replicas.
+    """
+    sizes: dict[tuple[str, int], int] = {}
+    asked = None
+    if topics is not None:
+        asked = [
+            TopicPartitions(topic=each.name, partitions=sorted(each.leaders)) for each in topics
+        ]
     for broker in requests.brokers:
         answer = await requests.call(DescribeLogDirsRequest(topics=asked), broker)
-        for part in (part for row in answer.results for of in row.topics for part in of.partitions):
-            sizes[part.partition_index] = part.partition_size
-    parts: list[table_output.Row] = [
-        (*ends, sizes.get(ends.partition)) for ends in await log.offsets(name)
-    ]
-    return rows, ("partition", "first", "next", "bytes"), parts
+        for topic in (topic for row in answer.results for topic in row.topics):
+            for part in topic.partitions:
+                key = topic.name, part.partition_index
+                sizes[key] = max(sizes.get(key, 0), part.partition_size)
+    return sizes

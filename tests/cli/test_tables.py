@@ -63,8 +63,8 @@ def test_a_table_is_compared_with_its_log_and_rebuilt(korvet: Lines, client: red
 
 
 def test_topics_describe_has_keys_and_memory(korvet: Lines) -> None:
-    _, lines, _ = korvet("topics", "describe", "stock", "--json")
-    rows = json.loads("\n".join(lines))["partitions"]
+    _, lines, _ = korvet("topics", "describe", "stock", "-p", "--json")
+    rows = json.loads("\n".join(lines))
     assert [row["table_keys"] for row in rows] == [4, 4]
     assert all(row["table_bytes"] > 50 for row in rows)
 

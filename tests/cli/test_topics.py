@@ -22,7 +22,7 @@ def test_settings_changed_for_all_brokers_are_the_defaults(
         wanted = encode_configs(changed)
         store.run(Keys().config_alter(resource=ALL_BROKERS, expected=b"", wanted=wanted))
     assert run(["topics", "create", "orders", "--redis", valkey_server.url]) == 0
-    assert run(["topics", "describe", "orders", "--redis", valkey_server.url]) == 0
+    assert run(["topics", "describe", "orders", "--configs", "--redis", valkey_server.url]) == 0
     said = capfd.readouterr().out
     assert "created orders with 3 partitions" in said
     assert "offset.mode\tdense\tdynamic_default_broker" in said
@@ -48,8 +48,8 @@ def korvet(lines: Lines) -> Lines:
 
 
 def configs(korvet: Lines, name: str) -> dict[str, tuple[str, str]]:
-    rows = [line.split("\t") for line in korvet("topics", "describe", name)[1]]
-    return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
+    rows = [line.split("\t") for line in korvet("topics", "describe", name, "-c")[1]]
+    return {row[1]: (row[2], row[3]) for row in rows}
 
 
 def test_configs_are_set_and_returned_to_their_defaults(korvet: Lines) -> None:

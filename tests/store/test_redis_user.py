@@ -65,5 +65,5 @@ def test_tables_are_read_under_the_user(redis_server: TestServer) -> None:
             assert (stock.get(b"cups"), stock.count()) == (b"4", 2)
             assert dict(stock.items()) == {b"cups": b"4", b"forks": b"5"}
     url = redis_server.url.replace("://", "://least:pw@", 1)
-    for words in (["tables", "verify", "stock"], ["topics", "describe", "stock"]):
+    for words in (["tables", "verify", "stock"], ["topics", "describe", "stock", "-p"]):
         assert run([*words, "--redis", url]) == 0

@@ -39,8 +39,8 @@ def test_the_log_begins_where_the_slowest_group_is(capsys: pytest.CaptureFixture
         read_and_commit(servers, "fast", COUNT)
         read_and_commit(servers, "slow", 50)
         eventually(lambda: broker.log.offsets("t")[0].earliest == 50)
-        assert run(["topics", "describe", "t", "--json", "--redis", broker.redis_url]) == 0
-        (part,) = json.loads(capsys.readouterr().out)["partitions"]
+        assert run(["topics", "describe", "t", "-p", "--json", "--redis", broker.redis_url]) == 0
+        (part,) = json.loads(capsys.readouterr().out)
         assert (part["held_by"], part["held_records"]) == ("slow", COUNT - 50)
         run(["doctor", "--json", "--redis", broker.redis_url])
         found = {row["subject"]: row["finding"] for row in json.loads(capsys.readouterr().out)}
