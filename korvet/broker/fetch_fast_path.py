@@ -35,6 +35,7 @@ from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.fetch.record_format import max_timestamp_of
 from korvet.fetch.sessions import CLOSE, OPEN, epoch_after, partitions_of
+from korvet.log.leader_epochs import UNDEFINED
 from korvet.log.range_reads import Range, RangeReads, is_catch_up
 from korvet.log.read_result import ReadRequest
 from korvet.log.recent_states import RecentState
@@ -76,6 +77,7 @@ class FetchTemplate(RepeatedRequest):
         (self._asked,) = partitions_of(body.topics)
         super().__init__(topic, frame, request, index_at, services, session)
         self._client_id = request.client_id
+        self.leader_epoch = self._asked.request.current_leader_epoch
         self.min_bytes = body.min_bytes
         max_bytes = min(body.max_bytes, services.settings.integer("fetch.max.bytes"))
         self.max_bytes = max(0, min(body.topics[0].partitions[0].partition_max_bytes, max_bytes))
@@ -148,8 +150,24 @@ class FetchTemplate(RepeatedRequest):
         self.services.fetch_sessions.touch(session)
 
     def is_current(self) -> bool:
-        member = self.services.stream_reads.find_member(self._client_id)
-        return member is None and super().is_current()
+        services = self.services
+        return (
+            services.stream_reads.find_member(self._client_id) is None
+            and not services.epochs.check(max(self.leader_epoch, UNDEFINED))
+            and super().is_current()
+        )
+
+    def request(self, index: int, offset: int) -> ReadRequest:
+        """Return the read of a frame with that position."""
+        return ReadRequest(
+            self.topic,
+            index,
+            offset,
+            self.max_bytes,
+            self.committed,
+            batches=True,
+            leader_epoch=self.leader_epoch,
+        )
 
     def response(
         self, frame: Frame, index: int, state: RecentState, records: Sequence[Buffer], size: int
@@ -212,6 +230,8 @@ def _answer_from_segments(
     remote = services.log_reader.remote
     if not isinstance(remote, RemoteLogReader):
         return None
+    if template.request(index, offset).is_behind(state.epoch):
+        return None
     if offset >= state.local_start and not (offset < state.copied and remote.serves_copies):
         return None
     ready = remote.read_now(template.topic, index, offset, template.max_bytes)
@@ -238,9 +258,7 @@ def _answer_from_range(
     ranges = template.services.log_reader.ranges
     if ranges is None:
         return None
-    request = ReadRequest(
-        template.topic, index, offset, template.max_bytes, template.committed, batches=True
-    )
+    request = template.request(index, offset)
     found = ranges.begin(request)
     if found is None:
         return None

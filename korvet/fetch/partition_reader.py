@@ -143,6 +143,8 @@ class PartitionReader:
             result = await self.log_reader.read(wanted)
             if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._log_missing_store(wanted)
+            elif result.error == ErrorCode.FENCED_LEADER_EPOCH:
+                await self.epochs.follow(result.epoch)
             self.epochs.saw(wanted.topic, wanted.partition, result.end)
             if _has_read_lost_records(wanted, request, result.epochs) and not await self._is_first(
                 wanted

@@ -145,6 +145,7 @@ class LeaderEpochs:
         """Partitions with lost records whose transactions are still to be aborted."""
         self._accepted: frozenset[str] = frozenset()
         self._accepting: dict[str, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
 
     def check(self, current: int) -> ErrorCode:
         """Return the error for the epoch that a client names as current."""
@@ -173,6 +174,16 @@ class LeaderEpochs:
         It does not wait for others: this broker has waited at each server that it uses.
         """
         await self._renew(self._store, waits=False)
+
+    async def follow(self, epoch: int) -> None:
+        """Begin an epoch that another broker has begun in a log, if this one has not yet.
+
+        Raises StoreError. In between, clients would learn the earlier one again from Metadata.
+        """
+        if epoch > self.epoch:
+            if self._following is None or self._following.done():
+                self._following = asyncio.create_task(self.renew())
+            await asyncio.shield(self._following)
 
     async def leave(self) -> None:
         """Note that this process ends: no later epoch waits for it."""

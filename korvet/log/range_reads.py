@@ -251,9 +251,9 @@ def find_batches(reply: BatchReply, request: ReadRequest, state: RecentState) ->
     offset = request.offset
     if not reply.has(request.topic.id, offset) or offset < max(state.start, reply.local_start):
         return None
-    if request.committed and state.stable is not None:
+    if (request.committed and state.stable is not None) or request.is_behind(state.epoch):
         return None
-    found = reply.take(offset, request.max_bytes, request.epoch_of(state.epoch))
+    found = reply.take(offset, request.max_bytes, state.epoch)
     if found is None or 2 * found.size < request.max_bytes:
         return None
     # A transaction that began at or above the end in the state may be open.

@@ -39,13 +39,13 @@ class ReadRequest(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     """The epoch that the client knows, -1 if it names none."""
 
-    def epoch_of(self, log_epoch: int) -> int:
-        """Return the epoch of the records: no newer one than the client knows.
+    def is_behind(self, log_epoch: int) -> bool:
+        """Return whether the log has begun an epoch that the client does not know yet.
 
-        It takes theirs for the epoch of its position, and compares that with the one it learns
-        later.
+        It is to compare its position with that before it reads on: among records of both epochs it
+        could no longer say which it has read.
         """
-        return log_epoch if self.leader_epoch < 0 else min(log_epoch, self.leader_epoch)
+        return 0 <= self.leader_epoch < log_epoch
 
 
 class Ranges(Protocol):
@@ -85,6 +85,7 @@ class ReadResult(msgspec.Struct):
     start: int = -1
     end: int = -1
     epoch: int = 0
+    """The log's leader epoch."""
     entries: list[Entry] = []
     size: int = 0
     stable: int | None = None

@@ -167,6 +167,9 @@ class PartitionRead:
             )
             self._result = ReadResult(error)
             return None
+        if self.request.is_behind(state.epoch):
+            self._result = ReadResult(ErrorCode.FENCED_LEADER_EPOCH, epoch=state.epoch)
+            return None
         self.cache.learn_state(self._topic, self._partition, state)
         self._known_end, self._cleaned = state.end, fields[8]
         self._local_start, self._copied = state.local_start, state.copied
@@ -174,7 +177,7 @@ class PartitionRead:
             ErrorCode.NONE,
             state.start,
             state.end,
-            self.request.epoch_of(state.epoch),
+            state.epoch,
             stable=state.stable,
             epochs=fields[12],
             appended=state.appended,

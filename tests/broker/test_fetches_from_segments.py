@@ -75,6 +75,7 @@ class Place(NamedTuple):
     offset: int = 0
     committed: bool = False
     max_bytes: int = MAX_BYTES
+    epoch: int = -1
 
 
 class Tiers:
@@ -155,6 +156,7 @@ class Tiers:
     def frame(self, place: Place, version: int = 11, number: int = 1) -> bytes:
         row = FetchPartition(
             partition=place.partition,
+            current_leader_epoch=place.epoch,
             fetch_offset=place.offset,
             partition_max_bytes=place.max_bytes,
         )

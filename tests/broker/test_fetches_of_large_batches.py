@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from confluent_kafka import Producer
 
 from korvet.base.errors import ErrorCode
@@ -110,8 +111,10 @@ class Known:
     def __init__(self) -> None:
         self.now = self.later = self.decoded = 0
         self.ranges: RangeReads | None = None
+        self.services: Any = None
 
     def note(self, template: FetchTemplate, given: object) -> None:
+        self.services = template.services
         self.ranges = template.services.log_reader.ranges
         if isinstance(given, PendingFetch):
             self.later += 1
@@ -244,6 +247,32 @@ def test_records_deleted_through_another_broker_are_out_of_range_at_once(
                 assert logs.ask(peer, each).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             place = place._replace(offset=after + 40)
     assert known.now + known.later + known.decoded
+
+
+@pytest.mark.parametrize("raised_by", ["this broker", "another broker"])
+def test_a_repeated_fetch_that_names_an_earlier_epoch_gets_no_records(
+    logs: Logs, known: Known, raised_by: str
+) -> None:
+    """Its client would not compare its position with records that were lost."""
+    name = f"raised-by-{raised_by[:2]}"
+    logs.fill_topic(name)
+    with logs.peer() as peer, redis.Redis.from_url(logs.one.redis_url) as client:
+        read(logs, peer, Place(name, 1))
+        services, before = known.services, known.now + known.later
+        epoch = services.epochs.epoch
+        place = Place(name, 1, epoch=epoch)
+        assert read(logs, peer, place)[0] == sent(1)
+        assert known.now + known.later > before
+        if raised_by == "this broker":
+            services.epochs.epoch += 1
+        else:
+            key = services.keys.partition(name, 1).log
+            client.hset(key, "epoch", epoch + 1)
+        try:
+            answers = {logs.ask(peer, place).error_code for _ in range(3)}
+        finally:
+            services.epochs.epoch = epoch
+    assert answers == {ErrorCode.FENCED_LEADER_EPOCH}
 
 
 def test_a_topic_that_was_made_again_has_none_of_the_old_records(logs: Logs, known: Known) -> None:

@@ -261,10 +261,10 @@ async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-async def test_a_client_that_reads_a_new_topic_before_it_knows_its_epoch_compares_it_later(
+async def test_a_client_compares_its_position_before_it_reads_a_log_of_a_newer_epoch(
     redis_on_disk: OwnRedis, form: str
 ) -> None:
-    """The records have the epoch that the client knows, also if the log has a newer one."""
+    """The broker learns the epoch from the log, and Metadata has it then."""
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="time", storage_format=form)
         position = await appended(broker, b"a") + 1
@@ -274,16 +274,35 @@ async def test_a_client_that_reads_a_new_topic_before_it_knows_its_epoch_compare
         broker.services.epochs.epoch = before
         broker.services.topics.invalidate()
         await broker.create("t", offset_mode="time", storage_format=form)
-        await appended(broker, b"b")
-        found = await fetch(broker, position, epoch=before)
-        assert values_in(found) == [b"b"]
-        assert int.from_bytes(bytes(found.records)[12:16]) == before
-        await broker.services.epochs.renew()
+        new = await appended(broker, b"b")
+        assert (await fetch(broker, position, epoch=before)).error_code == E.FENCED_LEADER_EPOCH
         now = await leader_epoch(broker)
         assert now > before
         assert await end_of(broker, before, current=now) == (E.NONE, 0)
-        found = await fetch(broker, position, epoch=now)
+        found = await fetch(broker, new, epoch=now)
         assert int.from_bytes(bytes(found.records)[12:16]) == now
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_reader_sees_no_loss_if_a_broker_appends_while_another_begins_the_epoch(
+    redis_on_disk: OwnRedis, form: str
+) -> None:
+    """The records appended to a master that was not restarted belong to the new epoch."""
+    async with joined(redis_on_disk) as broker:
+        await broker.create("t", offset_mode="dense", storage_format=form)
+        position, before = await appended(broker, b"a") + 1, await leader_epoch(broker)
+        call = broker.services.keys.broker_raise_epoch(
+            ["another"], begun=-1, is_clean=0, witness="", witnesses=b""
+        )
+        now = (await broker.services.store.run(call)).epoch
+        topic = await broker.services.topics.get("t")
+        assert topic is not None
+        await broker.services.store.run(begin_call(topic, 0, now, -1))
+        await appended(broker, b"b")
+        assert (await fetch(broker, position, epoch=before)).error_code == E.FENCED_LEADER_EPOCH
+        assert await leader_epoch(broker) == now
+        assert await end_of(broker, before, current=now) == (E.NONE, position)
+        assert values_in(await fetch(broker, position, epoch=now, last=before)) == [b"b"]
 
 
 async def test_an_empty_redis_is_noticed_if_no_broker_knows_the_earlier_one(

@@ -118,6 +118,8 @@ async def broker(valkey_server: TestServer) -> AsyncIterator[Broker]:
     sets = ["group.initial.rebalance.delay.ms=0"]
     config = load({**options, "advertise": "me:9092"}, sets=sets, environ={})
     async with connected(config) as services:
+        # This broker has begun no epoch: topics begin with its one.
+        await services.store.command("HSET", services.keys.cluster(), "epoch", 0)
         await services.registration.heartbeat()
         await services.topics.refresh()
         yield Broker(services)
