@@ -266,11 +266,17 @@ class BrokerLog:
         return await self.topic(name)
 
     async def fetch(
-        self, name: str, number: int, offset: int, *, committed: bool = False
+        self,
+        name: str,
+        number: int,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        committed: bool = False,
     ) -> Fetched:
         """Read records from an offset on; none at the end. `committed` omits aborted ones."""
         topic = await self.topic(name)
-        found = await self._fetch(topic, {number: offset}, 0, FETCH_BYTES, committed=committed)
+        found = await self._fetch(topic, {number: offset}, 0, max_bytes, committed=committed)
         (part,) = found.responses[0].partitions
         check(part)
         records: list[StoredRecord] = []

@@ -93,9 +93,10 @@ def consume(
 ) -> None:
     """Print a topic's records.
 
-    Partition by partition, each in the order of its offsets. With --group it commits without
-    being a member: a group that has members refuses it. --tail and --from -N count the records
-    before --key and --grep choose among them. Avro is printed as JSON.
+    The partitions are merged by timestamp, each in the order of its offsets: of their next records
+    the oldest is printed. With --group it commits without being a member: a group that has members
+    refuses it. --tail and --from -N count the records before --key and --grep choose among them.
+    Avro is printed as JSON.
     """
     avro = options.reader(via.target)
     write = _writer(format_, avro)

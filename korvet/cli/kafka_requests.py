@@ -21,6 +21,7 @@ from korvet.cli.kafka_client import CLIENT_ID, ClientSettings, KafkaClient, chec
 from korvet.cli.target import BROKERS_VARIABLE, Target
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
+from korvet.config.values import STORED, with_stored
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.accept_server import accept_by
 from korvet.scripts.keys import Keys
@@ -150,6 +151,9 @@ async def _in_this_process(
 
     async with connected(config, client=CLIENT_ID, accept_server=accept) as services:
         await services.dynamic_config.refresh()
+        # After the services were made: they open no remote store for it.
+        stored = await services.store.command("HMGET", services.keys.cluster(), *STORED)
+        services.dynamic_config.use_start(with_stored(config.settings, stored))
         return await work(ThisProcess(services))
 
 

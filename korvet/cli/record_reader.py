@@ -3,20 +3,21 @@
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from heapq import merge
+from heapq import heappop, heappush, merge
 from itertools import islice
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import typer
 
 from korvet.base.errors import ErrorCode
-from korvet.cli.broker_log import BrokerLog, Log
+from korvet.cli.broker_log import FETCH_BYTES, BrokerLog, Log
 from korvet.cli.table_output import progress
 from korvet.config.broker_config import StartError
-from korvet.library.values import KorvetError, LostRecords, StoredRecord
+from korvet.library.values import Fetched, KorvetError, LostRecords, StoredRecord
 from korvet.log.position import Position
 from korvet.store.notifications import Notifier
 
@@ -28,11 +29,25 @@ _GROWTH, _FAST_GROWTH, _CUT = 2, 16, 4
 """Factors of a step back after one with records, after one without, and after one too long."""
 
 
+MEMORY = 64 << 20
+"""Bytes of records that are read ahead, to merge partitions by time."""
+_SHARE = 16 << 10
+"""Least bytes of a partition among them: fewer would read each batch many times."""
+_RECORD_BYTES = 500
+"""What Python needs for a record without key and value."""
+
+
 class Newest(NamedTuple):
     """The newest records: of each partition, or of all together by their timestamps."""
 
     limit: int
     is_total: bool
+
+
+def size_of(record: StoredRecord) -> int:
+    """Return about the bytes that a record needs in memory."""
+    headers = sum(_RECORD_BYTES + len(value or b"") for _, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _writes_file() -> bool:
@@ -197,13 +212,57 @@ class Reader:
             ) from None
 
     async def _read_to_end(self, advance: Callable[[int], None]) -> None:
-        """Write the records that are there now, as many as wanted."""
-        for number in self.offsets:
-            self.reading = number
-            while not self.is_done and await self._read(number, advance):
-                if monotonic() >= self._commit_at:
-                    await self.commit()
+        """Write the records that are there now, as many as wanted, merged by their timestamps.
+
+        Of the next records of all partitions the one with the lowest timestamp is written. If what
+        was read ahead fills the memory, the rest of the partitions wait until some is written.
+        """
+        unread = deque(self.offsets)
+        ahead: dict[int, _Ahead] = {}
+        heads: list[tuple[int, int]] = []
+        size = 0
+        limit = max(MEMORY // max(len(self.offsets), 1), _SHARE)
+        while not self.is_done and (unread or heads):
+            while unread and size < MEMORY:
+                number = unread.popleft()
+                if (found := await self._read(number, limit)) is not None:
+                    ahead[number] = found
+                    size += found.size
+                    heappush(heads, (found.timestamp, number))
+            if not heads:
+                break
+            _, number = heappop(heads)
+            self._write(number, ahead[number], heads[0] if heads else None, advance)
+            if ahead[number].records:
+                heappush(heads, (ahead[number].timestamp, number))
+            else:
+                size -= ahead.pop(number).size
+                unread.appendleft(number)
+            if monotonic() >= self._commit_at:
+                await self.commit()
         sys.stdout.flush()
+
+    def _write(
+        self,
+        number: int,
+        ahead: "_Ahead",
+        next_head: tuple[int, int] | None,
+        advance: Callable[[int], None],
+    ) -> None:
+        """Write a partition's records until another partition has one that is older."""
+        records = ahead.records
+        before = len(records)
+        while records and not self.is_done:
+            record = records[-1]
+            if next_head is not None and (record.timestamp_ms, number) > next_head:
+                break
+            records.pop()
+            if self.matches(record):
+                self.write(record)
+                if self.left is not None:
+                    self.left -= 1
+        self.offsets[number] = records[-1].offset if records else ahead.following
+        advance(before - len(records))
 
     async def commit(self) -> None:
         """Commit for the group what was written and flushed."""
@@ -220,30 +279,57 @@ class Reader:
             await self.log.commit(self.group, moved)
             self._in_group.update(self.offsets)
 
-    async def _read(self, number: int, advance: Callable[[int], None]) -> bool:
-        """Write the next records of a partition; return whether there may be more."""
-        offset, stop = self.offsets[number], self._stops.get(number)
-        if stop is not None and offset >= stop:
-            return False
-        try:
-            found = await self.log.fetch(self.topic, number, offset, committed=self.committed)
-        except LostRecords as lost:
-            if offset == self._start:
-                raise
-            typer.echo(str(lost), err=True)
-            self.offsets[number] = lost.first
-            return True
-        following = found.next_offset
-        for count, record in enumerate(found.records):
-            if self.is_done or (stop is not None and record.offset >= stop):
-                following = record.offset
-                advance(count)
+    async def _read(self, number: int, limit: int) -> "_Ahead | None":
+        """Read the next records of a partition, of `limit` bytes or one; None at its end."""
+        stop = self._stops.get(number)
+        self.reading = number
+        while stop is None or self.offsets[number] < stop:
+            offset = self.offsets[number]
+            try:
+                found = await self.log.fetch(
+                    self.topic,
+                    number,
+                    offset,
+                    max_bytes=min(limit, FETCH_BYTES),
+                    committed=self.committed,
+                )
+            except LostRecords as lost:
+                if offset == self._start:
+                    raise
+                typer.echo(str(lost), err=True)
+                self.offsets[number] = lost.first
+                continue
+            ahead = _Ahead.of(found, limit, stop)
+            if ahead.records:
+                return ahead
+            if ahead.following == offset:
                 break
-            if self.matches(record):
-                self.write(record)
-                if self.left is not None:
-                    self.left -= 1
-        else:
-            advance(len(found.records))
-        self.offsets[number] = following
-        return following != offset
+            self.offsets[number] = ahead.following
+        return None
+
+
+class _Ahead(NamedTuple):
+    """Records of a partition that were read and not written, the next one last."""
+
+    records: list[StoredRecord]
+    following: int
+    """The offset after them."""
+    size: int
+    """Bytes of all that were read."""
+
+    @property
+    def timestamp(self) -> int:
+        """The timestamp of the next record."""
+        return self.records[-1].timestamp_ms
+
+    @classmethod
+    def of(cls, fetched: Fetched, limit: int, stop: int | None) -> Self:
+        """Return the first records that were fetched, of `limit` bytes or one, before `stop`."""
+        chosen: list[StoredRecord] = []
+        size = 0
+        for record in fetched.records:
+            if (stop is not None and record.offset >= stop) or size >= limit:
+                return cls(chosen[::-1], record.offset, size)
+            chosen.append(record)
+            size += size_of(record)
+        return cls(chosen[::-1], fetched.next_offset, size)

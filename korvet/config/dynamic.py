@@ -125,9 +125,14 @@ class DynamicBrokerConfig:
     async def refresh(self) -> None:
         """Read the dynamic configs from Redis and apply those that changed."""
         if await self.table.refresh():
-            self.settings = self.table.overlay(self.start, self.node_id)
-            self.topic_configs = TopicConfigs(self.settings, self.patterns)
-            self.on_change(self.topic_configs)
+            self.use_start(self.start)
+
+    def use_start(self, start: Settings) -> None:
+        """Take these settings as those of the start configuration."""
+        self.start = start
+        self.settings = self.table.overlay(start, self.node_id)
+        self.topic_configs = TopicConfigs(self.settings, self.patterns)
+        self.on_change(self.topic_configs)
 
 
 def group_values(explicit: Mapping[str, str], settings: Settings) -> dict[str, ConfigValue]:

@@ -145,10 +145,10 @@ async def create_topic(visit: Visit, body: NewTopic) -> CreatedTopic:
     count = body.partitions_count
     if count is None:
         count = visit.services.settings.integer("num.partitions")
-    lines = "\n".join(f"{each.name}={each.value or ''}" for each in body.configs)
-    names = {"name": body.topic_name, "partitions": str(count), "configs": lines}
-    await _do(visit, actions.create_topic, **names)
-    return CreatedTopic(_cluster(visit), body.topic_name, count)
+    cluster = _cluster(visit)
+    configs = {each.name: each.value for each in body.configs}
+    await actions.create(visit, body.topic_name, count, configs)
+    return CreatedTopic(cluster, body.topic_name, count)
 
 
 async def add_partitions(visit: Visit, body: PartitionCount) -> Done:

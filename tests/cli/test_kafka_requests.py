@@ -186,6 +186,37 @@ def test_new_records_are_followed(korvet: Lines, broker: RunningConsole, topic: 
     timer.join()
 
 
+def test_partitions_are_merged_by_time(
+    korvet: Lines, broker: RunningConsole, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {0: [1, 5, 3, 9, 9], 1: [2, 4, 6, 8, 10]}
+    for number, moments in times.items():
+        for at in moments:
+            record = Record(b"x" * (1 << 19 if at == 5 else 9), timestamp_ms=at)
+            broker.log.append(topic, number, [record])
+    text = ("-f", "%p:%T ")
+    merged = "0:1 1:2 1:4 0:5 0:3 1:6 1:8 0:9 0:9 1:10 "
+    assert korvet("consume", topic, *text)[1] == [merged]
+    assert korvet("consume", topic, "-n", "4", "-g", "merged", *text)[1] == [merged[:16]]
+    assert korvet("consume", topic, "-g", "merged", *text)[1] == [merged[16:]]
+    assert korvet("consume", topic, "--from", "latest", "-g", "merged", *text)[1] == []
+    # Memory for one partition: the other waits until its records are written.
+    monkeypatch.setattr("korvet.cli.record_reader.MEMORY", 1)
+    by_partition = " ".join(f"{number}:{at}" for number in times for at in times[number])
+    assert korvet("consume", topic, *text)[1] == [f"{by_partition} "]
+
+
+def test_a_config_follows_what_brokers_store(korvet: Lines, broker: RunningConsole) -> None:
+    name = "stored"
+    with broker.server.client() as client:
+        client.hset(Keys(broker.namespace).cluster(), "remote_storage_topics", "true")
+    korvet("topics", "create", name)
+    changed = korvet("topics", "alter", name, "-c", "retention.consumed=readers")
+    broker.log.delete_topic(name)
+    is_redis = korvet("brokers", "list")[0] == 0
+    assert changed[0] == (0 if is_redis else 2), changed
+
+
 def test_a_record_goes_to_no_partition_that_the_topic_lacks(
     korvet: Lines, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -362,13 +393,13 @@ def test_the_newest_records_are_read_in_every_offset_mode(
         sizes = 9 if n % 5 else 600_000  # a fetch ends after one or two of the large ones
         broker.log.append(name, n % 2, [Record(b"%d " % n + b"x" * sizes, timestamp_ms=n + 1)])
     text = ("-f", "%p:%T ")
-    assert korvet("consume", name, "--tail", "3", *text)[1] == ["0:11 1:10 1:12 "]
-    assert korvet("consume", name, "--from", "-2", *text)[1] == ["0:9 0:11 1:10 1:12 "]
+    assert korvet("consume", name, "--tail", "3", *text)[1] == ["1:10 0:11 1:12 "]
+    assert korvet("consume", name, "--from", "-2", *text)[1] == ["0:9 1:10 0:11 1:12 "]
     assert korvet("consume", name, "--tail", "4", "-p", "1", *text)[1] == ["1:6 1:8 1:10 1:12 "]
     assert korvet("consume", name, "--tail", "4", "--to", "earliest", *text)[1] == []
     assert korvet("consume", name, "--tail", "99", "-n", "2", "-p", "1", *text)[1] == ["1:2 1:4 "]
     words = ("--grep", "^(3|10) ", "--isolation-level", "read_committed", *text)
-    assert korvet("consume", name, "--tail", "99", *words)[1] == ["0:11 1:4 "]
+    assert korvet("consume", name, "--tail", "99", *words)[1] == ["1:4 0:11 "]
     everything = korvet("consume", name, *text)
     assert korvet("consume", name, "--from", "-99", *text) == everything
     assert "leave out --from" in korvet("consume", name, "--tail", "1", "--from", "1")[2]

@@ -321,6 +321,8 @@ def test_a_topic_is_created_changed_and_deleted(
     made = sent(browser, topics, body)
     assert (made.status_code, made.json()["partitions_count"]) == (201, 2)
     assert sent(browser, topics, body).json()["error_code"] == 40002
+    two = {"topic_name": "two", "configs": [{"name": "retention.ms", "value": "1\nsegment.ms=2"}]}
+    assert "retention.ms" in sent(browser, topics, two).json()["message"]
     assert sent(browser, "/v3/clusters/other/topics", body).status_code == 404
     grown = browser.patch(f"/api{topics}/made", json={"partitions_count": 3})
     assert grown.status_code == 204

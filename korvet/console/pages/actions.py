@@ -1,6 +1,6 @@
 """Changes of topics and records: what the forms of the console do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -63,7 +63,7 @@ def number_in(visit: Visit, name: str, what: str) -> int:
 
 
 async def create_topic(visit: Visit) -> Done:
-    """Create a topic."""
+    """Create a topic, whose configs are lines of NAME=VALUE."""
     name = visit.form.get("name", "").strip()
     count = number_in(visit, "partitions", "Partitions")
     configs = {
@@ -77,6 +77,11 @@ async def create_topic(visit: Visit) -> Done:
             raise PageError(400, f"A config is NAME=VALUE, not {line.strip()!r}.")
         if equals:
             configs[config.strip()] = value.strip()
+    return await create(visit, name, count, configs)
+
+
+async def create(visit: Visit, name: str, count: int, configs: Mapping[str, str | None]) -> Done:
+    """Create a topic with these configs."""
     topic = CreatableTopic(
         name=name,
         num_partitions=count,
