@@ -206,17 +206,6 @@ def test_partitions_are_merged_by_time(
     assert korvet("consume", topic, *text)[1] == [f"{by_partition} "]
 
 
-def test_a_config_follows_what_brokers_store(korvet: Lines, broker: RunningConsole) -> None:
-    name = "stored"
-    with broker.server.client() as client:
-        client.hset(Keys(broker.namespace).cluster(), "remote_storage_topics", "true")
-    korvet("topics", "create", name)
-    changed = korvet("topics", "alter", name, "-c", "retention.consumed=readers")
-    broker.log.delete_topic(name)
-    is_redis = korvet("brokers", "list")[0] == 0
-    assert changed[0] == (0 if is_redis else 2), changed
-
-
 def test_a_record_goes_to_no_partition_that_the_topic_lacks(
     korvet: Lines, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -89,6 +89,18 @@ def test_a_refused_change_says_why(korvet: Lines, words: tuple[str, ...], senten
     assert configs(korvet, "a") == before
 
 
+def test_a_change_follows_the_settings_that_brokers_stored(
+    korvet: Lines, valkey_server: TestServer
+) -> None:
+    korvet("topics", "create", "a")
+    change = ("topics", "alter", "a", "-c", "retention.consumed=readers")
+    assert korvet(*change)[0] == 2
+    stored = {"remote_storage_url": "file:///of/brokers", "remote_storage_topics": "true"}
+    with valkey_server.client() as client:
+        client.hset(Keys().cluster(), mapping=stored)
+    assert korvet(*change)[0] == 0
+
+
 def test_partitions_are_added_and_records_stay(korvet: Lines, valkey_server: TestServer) -> None:
     korvet("topics", "create", "a", "--config", "offset.mode=dense")
     with valkey_server.client() as client:
