@@ -76,7 +76,7 @@ LAYERS: dict[str, Layer] = {
     "remote_log": Layer(("remote_log",), ours=LOG, others=("msgspec", "obstore", "crc32c")),
     # The services of a broker: each takes what it uses as typed parameters; most take the Node.
     "cluster": Layer(("cluster",), ours=LOG, others=("msgspec",)),
-    "admin": Layer(("admin",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),
+    "admin": Layer(("admin",), ours=(*LOG, "security", "cluster"), others=("anyio", "msgspec")),
     "groups": Layer(("groups",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),
     "transactions": Layer(("transactions",), ours=(*LOG, "cluster", "groups"), others=("msgspec",)),
     "fetch": Layer(("fetch",), ours=(*LOG, "groups"), others=("anyio", "msgspec")),

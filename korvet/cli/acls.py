@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from korvet.admin import requests as admin
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_client import check
@@ -23,9 +24,6 @@ from korvet.security.acl import (
     read_rules,
     refusal_of,
 )
-from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from korvet.wire.messages.describe_acls import DescribeAclsRequest
 
 app = o.group()
 
@@ -159,68 +157,22 @@ def _row(rule: Rule) -> tuple[str, ...]:
 
 async def _list_rules(requests: Requests) -> list[Rule]:
     """Return the ACL rules."""
-    answer = await requests.call(
-        DescribeAclsRequest(
-            resource_type_filter=ResourceType.ANY,
-            resource_name_filter=None,
-            pattern_type_filter=PatternType.ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=Operation.ANY,
-            permission_type=Permission.ANY,
-        )
-    )
+    answer = await requests.call(admin.find_rules())
     check(answer)
-    return [
-        Rule(
-            ResourceType(resource.resource_type),
-            PatternType(resource.pattern_type),
-            resource.resource_name,
-            row.principal,
-            row.host,
-            Operation(row.operation),
-            Permission(row.permission_type),
-        )
-        for resource in answer.resources
-        for row in resource.acls
-    ]
+    return admin.rules_in(answer)
 
 
 async def _add_rules(requests: Requests, rules: Sequence[Rule]) -> int:
     """Add ACL rules; return how many did not exist."""
     known = set(await _list_rules(requests))
-    rows = [
-        AclCreation(
-            resource_type=rule.resource_type,
-            resource_name=rule.name,
-            resource_pattern_type=rule.pattern_type,
-            principal=rule.principal,
-            host=rule.host,
-            operation=rule.operation,
-            permission_type=rule.permission,
-        )
-        for rule in rules
-    ]
-    for row in (await requests.call(CreateAclsRequest(creations=rows))).results:
+    for row in (await requests.call(admin.create_rules(rules))).results:
         check(row)
     return len(set(rules) - known)
 
 
 async def _delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
     """Delete ACL rules; return how many existed."""
-    filters = [
-        DeleteAclsFilter(
-            resource_type_filter=rule.resource_type,
-            resource_name_filter=rule.name,
-            pattern_type_filter=rule.pattern_type,
-            principal_filter=rule.principal,
-            host_filter=rule.host,
-            operation=rule.operation,
-            permission_type=rule.permission,
-        )
-        for rule in rules
-    ]
-    found = (await requests.call(DeleteAclsRequest(filters=filters))).filter_results
+    found = (await requests.call(admin.delete_rules(rules))).filter_results
     for each in (row for result in found for row in (result, *result.matching_acls)):
         check(each)
     return sum(len(result.matching_acls) for result in found)

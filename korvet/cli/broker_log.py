@@ -7,6 +7,7 @@ from datetime import datetime
 from time import time
 from typing import Any, NamedTuple, TypeVar
 
+from korvet.admin import requests as admin
 from korvet.admin.config_edits import ConfigResourceType
 from korvet.base.errors import ErrorCode
 from korvet.cli.kafka_client import check
@@ -16,20 +17,7 @@ from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.values import Fetched, KorvetError, Record, StoredRecord
 from korvet.log.position import EARLIEST, LATEST, Position
-from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from korvet.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
-from korvet.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -52,13 +40,11 @@ from korvet.wire.records import (
     read_header,
     records_of,
 )
-from korvet.wire.schema import ZERO_UUID
 
 FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 1 << 20
 """Bytes that Kafka's default max.message.bytes allows."""
 MAX_WAIT_MS = 500
-_TIMEOUT_MS = 30_000
 _TIMES = {EARLIEST: -2, LATEST: -1}
 _CONTROL, _TRANSACTIONAL = 0x20, 0x10
 _ATTEMPTS, _PAUSE_S = 50, 0.2
@@ -144,15 +130,12 @@ class BrokerLog:
         """Return name, value and source of each topic's configs, or of some of them."""
         rows: dict[str, list[tuple[str, str | None, int]]] = {}
         for at in range(0, len(names), _AT_ONCE):
-            resources = [
-                DescribeConfigsResource(
-                    resource_type=ConfigResourceType.TOPIC,
-                    resource_name=name,
-                    configuration_keys=None if only is None else list(only),
-                )
-                for name in names[at : at + _AT_ONCE]
-            ]
-            found = await self._requests.call(DescribeConfigsRequest(resources=resources))
+            asked = admin.describe_configs(
+                ConfigResourceType.TOPIC,
+                names[at : at + _AT_ONCE],
+                None if only is None else list(only),
+            )
+            found = await self._requests.call(asked)
             for row in found.results:
                 if only is None:
                     check(row)
@@ -169,14 +152,8 @@ class BrokerLog:
         replication_factor: int = -1,
     ) -> CreatedTopic:
         """Create a topic; without `partitions` it has as many as num.partitions says."""
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=-1 if partitions is None else partitions,
-            replication_factor=replication_factor,
-            assignments=[],
-            configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+        count = -1 if partitions is None else partitions
+        request = admin.create_topic(name, count, configs, replication_factor)
         (created,) = (await self._requests.call(request)).topics
         check(created)
         values = {row.name: row.value for row in created.configs or ()}
@@ -184,19 +161,14 @@ class BrokerLog:
 
     async def add_partitions(self, name: str, count: int) -> None:
         """Raise a topic's number of partitions to `count`."""
-        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        answer = await self._requests.call(
-            CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False)
-        )
+        answer = await self._requests.call(admin.add_partitions(name, count))
         check(answer.results[0])
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic: this one, if the brokers know ids, and none that was created since."""
         topic = await self.topic(name)
-        has_id = topic.id != ZERO_UUID
-        state = DeleteTopicState(name=None if has_id else name, topic_id=topic.id)
-        request = DeleteTopicsRequest(topics=[state], topic_names=[name], timeout_ms=_TIMEOUT_MS)
-        check((await self._requests.call(request)).responses[0])
+        answer = await self._requests.call(admin.delete_topic(name, topic.id))
+        check(answer.responses[0])
 
     async def delete_group(self, name: str) -> None:
         """Delete a group that has no members."""
@@ -339,9 +311,7 @@ class BrokerLog:
     async def delete_records(self, name: str, number: int, before: int) -> int:
         """Delete a partition's records below an offset; return where the partition now starts."""
         topic = await self.topic(name)
-        row = DeleteRecordsPartition(partition_index=number, offset=before)
-        asked = DeleteRecordsTopic(name=name, partitions=[row])
-        request = DeleteRecordsRequest(topics=[asked], timeout_ms=_TIMEOUT_MS)
+        request = admin.delete_records(name, number, before)
         answer = await self._requests.call(request, topic.leaders[number])
         (found,) = answer.topics[0].partitions
         check(found)
@@ -417,7 +387,7 @@ class BrokerLog:
                 )
             request = ProduceRequest(
                 acks=-1,
-                timeout_ms=_TIMEOUT_MS,
+                timeout_ms=admin.TIMEOUT_MS,
                 topic_data=[TopicProduceData(name=name, topic_id=topic.id, partition_data=data)],
             )
             answer = await self._requests.call(request, topic.leaders[number])

@@ -5,18 +5,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from korvet.admin.config_edits import DELETE, SET, ConfigResourceType
+from korvet.admin import requests as admin
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import Requests, Via
 from korvet.config.setting import Source
-from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from korvet.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 Configs = Annotated[
     list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A config. Repeat.")
@@ -42,12 +37,10 @@ class Resource(NamedTuple):
 
     def list(self, via: Via, all_: bool, out: o.Output) -> None:
         """Print the configs that are set for the resource, or all."""
-        resource = DescribeConfigsResource(
-            resource_type=self.kind, resource_name=self.name, configuration_keys=None
-        )
+        asked = admin.describe_configs(self.kind, [self.name])
 
         async def run(requests: Requests) -> Sequence[table_output.Row]:
-            answer = await requests.call(DescribeConfigsRequest(resources=[resource]), self.broker)
+            answer = await requests.call(asked, self.broker)
             (found,) = answer.results
             check(found)
             return [
@@ -61,27 +54,19 @@ class Resource(NamedTuple):
 
     def alter(self, via: Via, config: Sequence[str] | None, delete: Sequence[str] | None) -> None:
         """Change the configs, all or none."""
-        edits = [
-            AlterableConfig(name=key, value=value, config_operation=SET)
-            for key, value in o.assignments("--config", config)
-        ]
-        edits += [
-            AlterableConfig(name=key, value=None, config_operation=DELETE) for key in delete or ()
-        ]
+        edits: list[tuple[str, str | None]] = [*o.assignments("--config", config)]
+        edits += [(key, None) for key in delete or ()]
         if not edits:
             raise typer.BadParameter("no change is given: use --config or --delete-config")
-        resource = AlterConfigsResource(
-            resource_type=self.kind, resource_name=self.name, configs=edits
-        )
+        asked = admin.alter_configs(self.kind, self.name, edits)
 
         async def run(requests: Requests) -> None:
-            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-            answer = await requests.call(request, self.broker)
+            answer = await requests.call(asked, self.broker)
             for row in answer.responses:
                 check(row)
 
         via.run(run, node_id=self.broker or 0)
-        names = ", ".join(edit.name for edit in edits)
+        names = ", ".join(name for name, _ in edits)
         table_output.line(f"altered {self.name or 'all brokers'}: {names}")
 
 

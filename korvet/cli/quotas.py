@@ -1,21 +1,17 @@
 """`korvet quotas`: list, set and remove the quotas of users, client ids and addresses."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from korvet.admin.requests import alter_quotas
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import Requests, Via
 from korvet.security.quotas import CLIENT_ID, CONNECTIONS, ENTITY_TYPES, IP, OF_CLIENTS, USER
-from korvet.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryData,
-    OpData,
-)
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -48,8 +44,8 @@ class _Entity(o.Options):
         ),
     ] = None
 
-    def parts(self) -> list[EntityData]:
-        """Return the parts of the entity."""
+    def parts(self) -> dict[str, str | None]:
+        """Return the names of the entity by type, None for a default."""
         defaults = self.default or ()
         unknown = [kind for kind in defaults if kind not in ENTITY_TYPES]
         if unknown:
@@ -57,11 +53,7 @@ class _Entity(o.Options):
                 f"--default must be one of {', '.join(ENTITY_TYPES)}, not {unknown[0]!r}"
             )
         given = {USER: self.user, CLIENT_ID: self.client_id, IP: self.ip}
-        return [
-            EntityData(entity_type=kind, entity_name=name)
-            for kind, name in given.items()
-            if name is not None or kind in defaults
-        ]
+        return {kind: name for kind, name in given.items() if name is not None or kind in defaults}
 
 
 _Quotas = Annotated[
@@ -75,12 +67,8 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas
 def list_(via: Via, entity: _Entity, out: o.Output) -> None:
     """List quotas: all, or those of the entities that have these names."""
     components = [
-        ComponentData(
-            entity_type=row.entity_type,
-            match_type=_DEFAULT if row.entity_name is None else _EXACT,
-            match=row.entity_name,
-        )
-        for row in entity.parts()
+        ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
+        for kind, name in entity.parts().items()
     ]
 
     async def run(requests: Requests) -> list[table_output.Row]:
@@ -105,32 +93,26 @@ def set_(quotas: _Quotas, via: Via, entity: _Entity) -> None:
 
     Rates are bytes, partitions or connections a second; request_percentage is of one core.
     """
-    ops = [
-        OpData(key=name, value=_number(name, value), remove=False)
-        for name, value in o.assignments("a quota", quotas)
-    ]
-    _alter(via, entity, ops)
-    table_output.line(f"set {', '.join(op.key for op in ops)}")
+    values = [(name, _number(name, value)) for name, value in o.assignments("a quota", quotas)]
+    _alter(via, entity, values)
+    table_output.line(f"set {', '.join(name for name, _ in values)}")
 
 
 @o.command(app, "remove")
 def remove(names: _Names, via: Via, entity: _Entity) -> None:
     """Remove quotas of one entity."""
-    ops = [OpData(key=name, value=0.0, remove=True) for name in names]
-    _alter(via, entity, ops)
+    _alter(via, entity, [(name, None) for name in names])
     table_output.line(f"removed {', '.join(names)}")
 
 
-def _alter(via: Via, entity: _Entity, ops: list[OpData]) -> None:
+def _alter(via: Via, entity: _Entity, quotas: Sequence[tuple[str, float | None]]) -> None:
     """Change quotas of one entity. Raises BadParameter if none is named."""
     parts = entity.parts()
     if not parts:
         raise typer.BadParameter("whose quota: use --user, --client-id, --ip or --default")
 
     async def run(requests: Requests) -> None:
-        entries = [EntryData(entity=parts, ops=ops)]
-        answer = await requests.call(AlterClientQuotasRequest(entries=entries, validate_only=False))
-        for row in answer.entries:
+        for row in (await requests.call(alter_quotas(parts, quotas))).entries:
             check(row)
 
     via.run(run)

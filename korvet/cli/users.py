@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from korvet.admin.requests import set_credential
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli.kafka_client import check
@@ -20,11 +21,6 @@ from korvet.security.credentials import (
     salt_password,
 )
 from korvet.security.users import ABSENT, PRESENT, Users
-from korvet.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
 from korvet.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
@@ -158,23 +154,9 @@ class _BrokerUsers(NamedTuple):
         if condition == PRESENT and (not known or not (deleted or any(changes.values()))):
             return ErrorCode.RESOURCE_NOT_FOUND
         for each, new in changes.items():  # a request may change a user once
-            deletions = [ScramCredentialDeletion(name=name, mechanism=each)]
-            upsertions = []
-            if new is not None:
-                deletions = []
-                upsertions = [
-                    ScramCredentialUpsertion(
-                        name=name,
-                        mechanism=each,
-                        iterations=new.iterations,
-                        salt=new.salt,
-                        salted_password=new.salted,
-                    )
-                ]
-            elif each not in deleted:
-                continue
-            request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
-            check((await self.requests.call(request)).results[0])
+            if new is not None or each in deleted:
+                answer = await self.requests.call(set_credential(name, each, new))
+                check(answer.results[0])
         return ErrorCode.NONE
 
     async def _describe(self, names: Sequence[str] | None) -> dict[str, dict[Mechanism, int]]:

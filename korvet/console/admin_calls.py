@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from korvet.admin.config_edits import DELETE, SET
+from korvet.base.errors import ErrorCode
 from korvet.console.pages import actions, reset, security
 from korvet.console.pages.actions import Action, Done
 from korvet.console.pages.records import offsets_at
-from korvet.console.visit import PageError, Visit
+from korvet.console.visit import PageError, Visit, refusal
 from korvet.security.acl import Operation, ResourceType
-from korvet.wire.messages.incremental_alter_configs import AlterableConfig
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -160,15 +159,10 @@ async def alter_configs(visit: Visit, body: ConfigChanges) -> Done:
     """Change configs of a topic."""
     _cluster(visit)
     topic = visit.path["topic"]
-    configs = [
-        AlterableConfig(
-            name=each.name,
-            config_operation=DELETE if each.operation == "DELETE" else SET,
-            value=each.value,
-        )
-        for each in body.data
-    ]
-    await actions.alter_configs(visit, configs, validate_only=body.validate_only)
+    if without := [each for each in body.data if each.operation == "SET" and each.value is None]:
+        raise refusal(ErrorCode.INVALID_REQUEST, f"{without[0].name} needs a value.")
+    changes = [(each.name, each.value if each.operation == "SET" else None) for each in body.data]
+    await actions.alter_configs(visit, changes, validate_only=body.validate_only)
     return Done("", f"Configs of {topic} were changed.")
 
 

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import StreamingResponse
 
+from korvet.admin.requests import TIMEOUT_MS
 from korvet.base.errors import ErrorCode
 from korvet.console.browse import large_at
-from korvet.console.pages.actions import TIMEOUT_MS
 from korvet.console.pages.records import MAX_PARTITIONS, offsets_at, parse_offsets
 from korvet.console.pages.topic import find_topic
 from korvet.console.visit import NO_PARTITION, PageError, Visit, bytes_of, check_row

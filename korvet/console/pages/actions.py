@@ -1,36 +1,18 @@
 """Changes of topics and records: what the forms of the console do."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from korvet.admin.config_edits import DELETE, SET, ConfigResourceType
+from korvet.admin import requests as admin
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.console.pages.record import find_record
 from korvet.console.pages.topic import find_topic
 from korvet.console.visit import PageError, Visit, bytes_of, check, check_row
 from korvet.library.values import Record
 from korvet.security.acl import Operation
 from korvet.security.quotas import PRODUCER_BYTES
-from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from korvet.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from korvet.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from korvet.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-
-TIMEOUT_MS = 30_000
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -82,14 +64,7 @@ async def create_topic(visit: Visit) -> Done:
 
 async def create(visit: Visit, name: str, count: int, configs: Mapping[str, str | None]) -> Done:
     """Create a topic with these configs."""
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=count,
-        replication_factor=-1,
-        assignments=[],
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-    )
-    answer = await visit.call(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
+    answer = await visit.call(admin.create_topic(name, count, configs))
     check_row(answer.topics[0])
     return Done(topic_path(name), f"Topic {name} was created.")
 
@@ -99,8 +74,7 @@ async def delete_topic(visit: Visit) -> Done:
     name = visit.path["topic"]
     if visit.form.get("name", "") != name:
         raise PageError(400, f"Type {name} to delete the topic.")
-    rows = [DeleteTopicState(name=name)]
-    answer = await visit.call(DeleteTopicsRequest(topics=rows, timeout_ms=TIMEOUT_MS))
+    answer = await visit.call(admin.delete_topic(name))
     check_row(answer.responses[0])
     return Done("/topics", f"Topic {name} was deleted.")
 
@@ -109,10 +83,7 @@ async def add_partitions(visit: Visit) -> Done:
     """Raise the number of partitions."""
     name = visit.path["topic"]
     count = number_in(visit, "count", "Partitions")
-    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    answer = await visit.call(
-        CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False)
-    )
+    answer = await visit.call(admin.add_partitions(name, count))
     check_row(answer.results[0])
     return Done(topic_path(name), f"Topic {name} has {count} partitions.")
 
@@ -123,24 +94,19 @@ async def alter_config(visit: Visit) -> Done:
     value: str | None = visit.form.get("value", "").strip()
     if visit.form.get("reset"):
         value = None
-    operation = DELETE if value is None else SET
-    await alter_configs(
-        visit, [AlterableConfig(name=name, config_operation=operation, value=value)]
-    )
+    await alter_configs(visit, [(name, value)])
     what = "has its default again" if value is None else f"is {value} now"
     return Done(f"{topic_path(topic)}/configs", f"{name} {what}.")
 
 
 async def alter_configs(
-    visit: Visit, configs: list[AlterableConfig], *, validate_only: bool = False
+    visit: Visit, changes: Iterable[tuple[str, str | None]], *, validate_only: bool = False
 ) -> None:
     """Change configs of the topic of the path, all or none. Raises PageError."""
-    resource = AlterConfigsResource(
-        resource_type=ConfigResourceType.TOPIC, resource_name=visit.path["topic"], configs=configs
+    request = admin.alter_configs(
+        ConfigResourceType.TOPIC, visit.path["topic"], changes, validate_only=validate_only
     )
-    answer = await visit.call(
-        IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    )
+    answer = await visit.call(request)
     check_row(answer.responses[0])
 
 
@@ -184,12 +150,8 @@ def _bytes(form: dict[str, str], name: str) -> bytes:
 async def delete_records(visit: Visit) -> Done:
     """Delete the records below the record of the path."""
     topic, record, _, _ = await find_record(visit)
-    part = DeleteRecordsPartition(partition_index=record.partition, offset=record.offset)
-    answer = await visit.call(
-        DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=topic.name, partitions=[part])], timeout_ms=TIMEOUT_MS
-        )
-    )
+    request = admin.delete_records(topic.name, record.partition, record.offset)
+    answer = await visit.call(request)
     check(answer.topics[0].partitions[0].error_code)
     return Done(
         f"{topic_path(topic.name)}/records",

@@ -1,10 +1,10 @@
 """Read and change users, ACL rules and quotas, as Kafka's tools do."""
 
-import hashlib
-import secrets
+from collections.abc import Iterable
 
 import msgspec
 
+from korvet.admin import requests as admin
 from korvet.base.errors import ErrorCode
 from korvet.console.pages.actions import Done
 from korvet.console.visit import PageError, Visit, check_row
@@ -16,28 +16,14 @@ from korvet.security.acl import (
     PatternType,
     Permission,
     ResourceType,
+    Rule,
 )
-from korvet.security.credentials import DEFAULT_ITERATIONS, SALT_BYTES, Mechanism
-from korvet.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryData,
-    OpData,
-)
-from korvet.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from korvet.wire.messages.describe_acls import DescribeAclsRequest
+from korvet.security.credentials import DEFAULT_ITERATIONS, Mechanism, salt_password
 from korvet.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from korvet.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 MAX_ROWS = 1_000
 """Max users, rules or quotas on a page."""
-_ANY = 1
 
 
 class UserRow(msgspec.Struct, frozen=True):
@@ -77,16 +63,8 @@ async def set_user(visit: Visit) -> Done:
     if not name or not password:
         raise PageError(400, "A user needs a name and a password.")
     for mechanism in Mechanism:
-        salt = secrets.token_bytes(SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, DEFAULT_ITERATIONS)
-        row = ScramCredentialUpsertion(
-            name=name,
-            mechanism=mechanism,
-            iterations=DEFAULT_ITERATIONS,
-            salt=salt,
-            salted_password=salted,
-        )
-        answer = await visit.call(AlterUserScramCredentialsRequest(deletions=[], upsertions=[row]))
+        salted = salt_password(mechanism, password, DEFAULT_ITERATIONS)
+        answer = await visit.call(admin.set_credential(name, mechanism, salted))
         check_row(answer.results[0])
     return Done("/users", f"The password of {name} was set.")
 
@@ -95,8 +73,7 @@ async def delete_user(visit: Visit) -> Done:
     """Delete all credentials of a user."""
     name = visit.form.get("name", "")
     for mechanism in Mechanism:
-        row = ScramCredentialDeletion(name=name, mechanism=mechanism)
-        answer = await visit.call(AlterUserScramCredentialsRequest(deletions=[row], upsertions=[]))
+        answer = await visit.call(admin.set_credential(name, mechanism, None))
         if answer.results[0].error_code != ErrorCode.RESOURCE_NOT_FOUND:
             check_row(answer.results[0])
     return Done("/users", f"User {name} was deleted.")
@@ -138,30 +115,19 @@ async def load_rules(visit: Visit) -> RulesPage:
     }
     if not visit.services.authorizer.enabled:
         return RulesPage([], 0, False, "", operations)
-    answer = await visit.call(
-        DescribeAclsRequest(
-            resource_type_filter=_ANY,
-            resource_name_filter=None,
-            pattern_type_filter=_ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=_ANY,
-            permission_type=_ANY,
-        )
-    )
+    answer = await visit.call(admin.find_rules())
     check_row(answer)
     rows = [
         RuleRow(
             rule.principal,
-            Permission(rule.permission_type).name,
-            Operation(rule.operation).name,
-            ResourceType(resource.resource_type).name,
-            resource.resource_name,
-            PatternType(resource.pattern_type).name,
+            rule.permission.name,
+            rule.operation.name,
+            rule.resource_type.name,
+            rule.name,
+            rule.pattern_type.name,
             rule.host,
         )
-        for resource in answer.resources
-        for rule in resource.acls
+        for rule in admin.rules_in(answer)
     ]
     rows.sort(key=lambda row: (row.principal, row.resource_type, row.name, row.operation))
     super_users = visit.services.settings.text("super.users")
@@ -178,75 +144,47 @@ _SERVED = (
 
 async def create_rule(visit: Visit) -> Done:
     """Add an ACL rule."""
-    row = _rule_in(visit)
-    answer = await visit.call(
-        CreateAclsRequest(
-            creations=[
-                AclCreation(
-                    resource_type=ResourceType[row.resource_type],
-                    resource_name=row.name,
-                    resource_pattern_type=PatternType[row.pattern_type],
-                    principal=row.principal,
-                    host=row.host,
-                    operation=Operation[row.operation],
-                    permission_type=Permission[row.permission],
-                )
-            ]
-        )
-    )
+    rule = _rule_in(visit)
+    answer = await visit.call(admin.create_rules([rule]))
     check_row(answer.results[0])
-    return Done("/acls", f"{row.principal}: {row.permission} {row.operation} was added.")
+    return Done("/acls", f"{_summary(rule)} was added.")
 
 
 async def delete_rule(visit: Visit) -> Done:
     """Delete an ACL rule."""
-    row = _rule_in(visit)
-    answer = await visit.call(
-        DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=ResourceType[row.resource_type],
-                    resource_name_filter=row.name,
-                    pattern_type_filter=PatternType[row.pattern_type],
-                    principal_filter=row.principal,
-                    host_filter=row.host,
-                    operation=Operation[row.operation],
-                    permission_type=Permission[row.permission],
-                )
-            ]
-        )
-    )
+    rule = _rule_in(visit)
+    answer = await visit.call(admin.delete_rules([rule]))
     check_row(answer.filter_results[0])
-    return Done("/acls", f"{row.principal}: {row.permission} {row.operation} was deleted.")
+    return Done("/acls", f"{_summary(rule)} was deleted.")
 
 
-def _rule_in(visit: Visit) -> RuleRow:
+def _summary(rule: Rule) -> str:
+    return f"{rule.principal}: {rule.permission.name} {rule.operation.name}"
+
+
+def _rule_in(visit: Visit) -> Rule:
     """Return the rule of a form. Raises PageError."""
     form = visit.form
-    principal, name = form.get("principal", "").strip(), form.get("name", "").strip()
-    kind = form.get("resource_type", "")
-    if principal and ":" not in principal:
-        principal = f"User:{principal}"
-    row = RuleRow(
-        principal,
-        form.get("permission", "ALLOW"),
-        form.get("operation", ""),
-        kind,
-        CLUSTER_NAME if kind == "CLUSTER" else name,
-        form.get("pattern_type", "LITERAL"),
-        form.get("host", "").strip() or ANY_NAME,
-    )
-    for text, names in (
-        (row.permission, ("ALLOW", "DENY")),
-        (row.operation, Operation.__members__),
-        (row.resource_type, ResourceType.__members__),
-        (row.pattern_type, ("LITERAL", "PREFIXED")),
-    ):
+
+    def word(field: str, names: Iterable[str], default: str = "") -> str:
+        text = form.get(field, default)
         if text not in names:
             raise PageError(400, f"A rule cannot have {text!r}: use one of {', '.join(names)}.")
-    if not row.principal or not row.name:
+        return text
+
+    permission = Permission[word("permission", ("ALLOW", "DENY"), "ALLOW")]
+    operation = Operation[word("operation", Operation.__members__)]
+    kind = ResourceType[word("resource_type", ResourceType.__members__)]
+    pattern = PatternType[word("pattern_type", ("LITERAL", "PREFIXED"), "LITERAL")]
+    principal, name = form.get("principal", "").strip(), form.get("name", "").strip()
+    if principal and ":" not in principal:
+        principal = f"User:{principal}"
+    if kind is ResourceType.CLUSTER:
+        name = CLUSTER_NAME
+    if not principal or not name:
         raise PageError(400, "A rule needs a principal and the name of a resource.")
-    return row
+    host = form.get("host", "").strip() or ANY_NAME
+    return Rule(kind, pattern, name, principal, host, operation, permission)
 
 
 class QuotaRow(msgspec.Struct, frozen=True):
@@ -281,17 +219,16 @@ async def load_quotas(visit: Visit) -> QuotasPage:
 async def set_quota(visit: Visit) -> Done:
     """Set a quota of an entity, or remove it if the value is empty."""
     form = visit.form
-    entity = [
-        EntityData(entity_type=kind, entity_name=None if form[kind] == "<default>" else form[kind])
+    entity = {
+        kind: None if form[kind] == "<default>" else form[kind]
         for kind in ("user", "client-id", "ip")
         if form.get(kind)
-    ]
+    }
     key, text = form.get("key", ""), form.get("value", "").strip()
     try:
-        value = float(text or 0)
+        value = float(text) if text else None
     except ValueError:
         raise PageError(400, f"A quota is a number, not {text!r}.") from None
-    entry = EntryData(entity=entity, ops=[OpData(key=key, value=value, remove=not text)])
-    answer = await visit.call(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    answer = await visit.call(admin.alter_quotas(entity, [(key, value)]))
     check_row(answer.entries[0])
     return Done("/quotas", f"{key} {f'is {text} now' if text else 'was removed'}.")

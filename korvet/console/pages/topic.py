@@ -10,6 +10,7 @@ from time import time
 import msgspec
 
 from korvet.admin.config_edits import ConfigResourceType
+from korvet.admin.requests import describe_configs
 from korvet.base.bounded import chunks
 from korvet.config.setting import Source
 from korvet.config.topic_settings import TOPIC
@@ -26,7 +27,6 @@ from korvet.security.acl import Operation, ResourceType
 from korvet.security.quotas import CONSUMER_BYTES
 from korvet.store.async_store import all_of
 from korvet.topics.table import Topic
-from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.structs import PartitionIndexes
 
@@ -288,12 +288,8 @@ def is_tiered(topic: Topic) -> bool:
 async def _configs(visit: Visit, name: str) -> list[ConfigRow]:
     if not visit.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return []
-    resource = DescribeConfigsResource(
-        resource_type=ConfigResourceType.TOPIC, resource_name=name, configuration_keys=None
-    )
-    answer = await visit.call(
-        DescribeConfigsRequest(resources=[resource], include_documentation=True)
-    )
+    request = describe_configs(ConfigResourceType.TOPIC, [name], documentation=True)
+    answer = await visit.call(request)
     (result,) = answer.results
     check_row(result)
     rows = [
