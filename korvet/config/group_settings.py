@@ -6,21 +6,17 @@ from korvet.config.broker_settings import BROKER
 from korvet.config.setting import Flag, OffsetReset, OneOf, Setting, TopicName, Whole, table
 
 FROM_BROKER = {
-    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
-    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
-    "group.read.mode": "group.read.mode",
-    "share.session.timeout.ms": "group.share.session.timeout.ms",
-    "share.heartbeat.interval.ms": "group.share.heartbeat.interval.ms",
-    "share.assignment.interval.ms": "group.share.assignment.interval.ms",
-    "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
-    "share.delivery.count.limit": "group.share.delivery.count.limit",
-    "share.partition.max.record.locks": "group.share.partition.max.record.locks",
-    "streams.session.timeout.ms": "group.streams.session.timeout.ms",
-    "streams.heartbeat.interval.ms": "group.streams.heartbeat.interval.ms",
-    "streams.assignment.interval.ms": "group.streams.assignment.interval.ms",
-    "streams.initial.rebalance.delay.ms": "group.streams.initial.rebalance.delay.ms",
-    "streams.num.standby.replicas": "group.streams.num.standby.replicas",
-}
+    name: name if name in BROKER else f"group.{name}"
+    for name in (
+        "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "group.read.mode",
+        "share.session.timeout.ms", "share.heartbeat.interval.ms", "share.assignment.interval.ms",
+        "share.record.lock.duration.ms", "share.delivery.count.limit",
+        "share.partition.max.record.locks",
+        "streams.session.timeout.ms", "streams.heartbeat.interval.ms",
+        "streams.assignment.interval.ms", "streams.initial.rebalance.delay.ms",
+        "streams.num.standby.replicas",
+    )
+}  # fmt: skip
 _TYPES = {
     "share.record.lock.duration.ms": Whole(1000),
     "share.delivery.count.limit": Whole(2),

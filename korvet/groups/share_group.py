@@ -16,6 +16,7 @@ from time import time
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
@@ -24,7 +25,7 @@ from korvet.config.group_settings import GROUP
 from korvet.config.setting import reset_duration_ms
 from korvet.config.values import Settings
 from korvet.groups.coordinator import GroupCoordinator
-from korvet.log.position import EARLIEST, LATEST, Position
+from korvet.log.position import Position
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import LagReply, ShareDescribeReply
 from korvet.store.async_store import AsyncStore
@@ -32,8 +33,10 @@ from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 
 
-class ShareGroupConfig(msgspec.Struct, frozen=True):
-    """The configs of one share group in effect."""
+class ShareGroupConfig(
+    msgspec.Struct, frozen=True, rename=lambda name: f"share.{name.replace('_', '.')}"
+):
+    """The configs of one share group in effect: a field has the name of its config, or names it."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -42,19 +45,25 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     delivery_count_limit: int
     partition_max_record_locks: int
     auto_offset_reset: str
-    """`earliest`, `latest` or `by_duration`."""
-    reset_duration_ms: int
-    """With `by_duration`: how long before now the group starts."""
-    read_committed: bool
+    isolation_level: str
     renew_acknowledge_enable: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
-    ordered_by_key: bool
-    """Whether records of one key are delivered one after another."""
-    dead_letter_topic: str
+    order: str
+    dead_letter_topic: str = field(name="errors.deadletterqueue.topic.name")
     """Empty: the group has no dead letter queue."""
-    copies_dead_letters: bool
+    copies_dead_letters: bool = field(name="errors.deadletterqueue.copy.record.enable")
     """Whether dead letters have the record's key, value and headers."""
+
+    @property
+    def read_committed(self) -> bool:
+        """Return whether the group gets no records of open and aborted transactions."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def ordered_by_key(self) -> bool:
+        """Return whether records of one key are delivered one after another."""
+        return self.order == "key"
 
     @property
     def has_dead_letters(self) -> bool:
@@ -63,9 +72,10 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
 
     def start_position(self) -> Position:
         """Return where the group starts in a partition."""
-        if self.auto_offset_reset in (EARLIEST, LATEST):
+        ago_ms = reset_duration_ms(self.auto_offset_reset)
+        if ago_ms is None:
             return self.auto_offset_reset
-        return datetime.fromtimestamp(max(0.0, time() - self.reset_duration_ms / 1000), UTC)
+        return datetime.fromtimestamp(max(0.0, time() - ago_ms / 1000), UTC)
 
 
 def share_group_config(configs: ConfigTable, settings: Settings, group_id: str) -> ShareGroupConfig:
@@ -80,31 +90,7 @@ def share_group_config(configs: ConfigTable, settings: Settings, group_id: str) 
 def _config(explicit: tuple[tuple[str, str], ...], settings: Settings) -> ShareGroupConfig:
     values = group_values(select_valid(dict(explicit), GROUP), settings)
     found = {name: value.parsed for name, value in values.items()}
-
-    def number(name: str) -> int:
-        value = found[name]
-        assert isinstance(value, int)
-        return value
-
-    reset = str(found["share.auto.offset.reset"])
-    duration = reset_duration_ms(reset)
-    return ShareGroupConfig(
-        session_timeout_ms=number("share.session.timeout.ms"),
-        heartbeat_interval_ms=number("share.heartbeat.interval.ms"),
-        assignment_interval_ms=number("share.assignment.interval.ms"),
-        record_lock_duration_ms=number("share.record.lock.duration.ms"),
-        delivery_count_limit=number("share.delivery.count.limit"),
-        partition_max_record_locks=number("share.partition.max.record.locks"),
-        auto_offset_reset=reset if duration is None else "by_duration",
-        reset_duration_ms=duration or 0,
-        read_committed=found["share.isolation.level"] == "read_committed",
-        renew_acknowledge_enable=bool(found["share.renew.acknowledge.enable"]),
-        retry_backoff_ms=number("share.retry.backoff.ms"),
-        retry_backoff_max_ms=number("share.retry.backoff.max.ms"),
-        ordered_by_key=found["share.order"] == "key",
-        dead_letter_topic=str(found["errors.deadletterqueue.topic.name"]),
-        copies_dead_letters=bool(found["errors.deadletterqueue.copy.record.enable"]),
-    )
+    return msgspec.convert(found, ShareGroupConfig)
 
 
 EMPTY = b"Empty"

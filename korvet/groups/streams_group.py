@@ -19,8 +19,10 @@ ACTIVE, STANDBY, WARMUP = "a", "b", "c"
 """The kinds of tasks."""
 
 
-class StreamsGroupConfig(msgspec.Struct, frozen=True):
-    """The configs of one streams group in effect."""
+class StreamsGroupConfig(
+    msgspec.Struct, frozen=True, rename=lambda name: f"streams.{name.replace('_', '.')}"
+):
+    """The configs of one streams group in effect: a field has the name of its config."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -33,17 +35,9 @@ def streams_group_config(
     configs: ConfigTable, settings: Settings, group_id: str
 ) -> StreamsGroupConfig:
     """Return the configs of the streams group in effect."""
-
-    def number(name: str) -> int:
-        return group_timeout_ms(configs, settings, group_id, f"streams.{name}")
-
-    return StreamsGroupConfig(
-        session_timeout_ms=number("session.timeout.ms"),
-        heartbeat_interval_ms=number("heartbeat.interval.ms"),
-        assignment_interval_ms=number("assignment.interval.ms"),
-        initial_rebalance_delay_ms=number("initial.rebalance.delay.ms"),
-        num_standby_replicas=number("num.standby.replicas"),
-    )
+    names = (each.encode_name for each in msgspec.structs.fields(StreamsGroupConfig))
+    values = {name: group_timeout_ms(configs, settings, group_id, name) for name in names}
+    return msgspec.convert(values, StreamsGroupConfig)
 
 
 class Info(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.broker.background.tasks import BackgroundTasks
+from korvet.config.setting import reset_duration_ms
 from korvet.groups.share_group import share_group_config
 from korvet.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponse
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
@@ -122,9 +123,10 @@ async def test_the_groups_own_configs_are_in_effect_for_its_members(broker: Brok
         return share_group_config(broker.services.configs, broker.services.settings, group)
 
     own, other = config("g"), config("other")
-    assert (own.auto_offset_reset, own.reset_duration_ms) == ("by_duration", 5_400_000)
+    assert own.auto_offset_reset == "by_duration:PT1H30M"
+    assert reset_duration_ms(own.auto_offset_reset) == 5_400_000
     assert (own.read_committed, own.retry_backoff_ms, own.delivery_count_limit) == (True, 200, 10)
-    assert (other.auto_offset_reset, other.reset_duration_ms) == ("latest", 0)
+    assert other.start_position() == "latest"
     assert (other.read_committed, other.retry_backoff_ms, other.delivery_count_limit) == (
         False,
         0,

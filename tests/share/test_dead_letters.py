@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from korvet.base.errors import ErrorCode as E
 from korvet.broker.background.tasks import BackgroundTasks
@@ -85,13 +86,7 @@ async def prepare(
     topic = await broker.services.topics.get("t")
     assert topic is not None
     known = share_group_config(broker.services.configs, broker.services.settings, "g")
-    config = ShareGroupConfig(
-        **{
-            **{name: getattr(known, name) for name in known.__struct_fields__},
-            "dead_letter_topic": QUEUE,
-            "copies_dead_letters": copies,
-        }
-    )
+    config = structs.replace(known, dead_letter_topic=QUEUE, copies_dead_letters=copies)
     offsets = [base + n for n in range(len(values))]
     return Setup(broker, topic, config, copier_of(broker), offsets)
 
@@ -294,12 +289,7 @@ async def test_a_queue_that_is_missing_or_not_permitted_keeps_letters_waiting(
         "dlq.plain": "errors.deadletterqueue.group.enable",
     }
     for name, reason in cases.items():
-        config = ShareGroupConfig(
-            **{
-                **{each: getattr(setup.config, each) for each in setup.config.__struct_fields__},
-                "dead_letter_topic": name,
-            }
-        )
+        config = structs.replace(setup.config, dead_letter_topic=name)
         with pytest.raises(CopyFailed, match=reason):
             await setup.copier.copy("g", config, setup.topic, 0)
     assert await setup.copy() == 0
@@ -317,12 +307,7 @@ async def test_a_record_that_is_too_large_for_the_queue_is_a_letter_without_it(
         max_message_bytes="2000",
         errors_deadletterqueue_group_enable="true",
     )
-    setup.config = ShareGroupConfig(
-        **{
-            **{each: getattr(setup.config, each) for each in setup.config.__struct_fields__},
-            "dead_letter_topic": "dlq.small",
-        }
-    )
+    setup.config = structs.replace(setup.config, dead_letter_topic="dlq.small")
     await setup.reject(0, 1)
     assert await setup.copy() == 0
     found = rows_in((await fetch(broker, 0, name="dlq.small")).records)
