@@ -67,7 +67,7 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
     key = services.keys.group(name).deadlines
     moments = await services.store.command("ZRANGE", key, 0, -1, "WITHSCORES")
     deadlines = {id.decode("utf-8", "replace"): int(float(at)) for id, at in chunks(moments, 2)}
-    now_ms = await redis_time_ms(visit)
+    now_ms = await redis_ms(services.store)
     sessions = await _sessions(visit, group)
     partitions = await group.partitions(services.topics)
     members = []
@@ -80,12 +80,6 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
         )
         members.append(row)
     return DescribedGroup(**asdict(group) | {"members": members}, at_ms=now_ms)
-
-
-async def redis_time_ms(visit: Visit) -> int:
-    """Return the time of Redis's clock."""
-    seconds, micros = await visit.services.store.command("TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def _sessions(visit: Visit, group: description.Group) -> list[int]:

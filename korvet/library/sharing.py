@@ -50,7 +50,7 @@ from korvet.share.acquire_values import (
 )
 from korvet.share.dead_letters import RETRY_S, CopyFailed, DeadLetters
 from korvet.share.partition_acquire import TRIES, PartitionAcquire
-from korvet.share.service import Acknowledge
+from korvet.share.service import Acknowledge, TypedRange, acknowledgement, release_all
 from korvet.store.errors import StoreError
 from korvet.store.redis_py import result_of
 from korvet.topics.table import Topic
@@ -441,35 +441,19 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
         return self._acknowledgement(holding.track, [(offset, offset, _TYPES[kind])])
 
     def _acknowledgement(
-        self, track: ShareTrack, ranges: Sequence[tuple[int, int, Acknowledge]]
+        self, track: ShareTrack, ranges: Sequence[TypedRange]
     ) -> Call[ShareAcknowledgeReply]:
-        config = self._config
-        return track.topic.partition(track.number).share_acknowledge(
-            [(first, last, int(type)) for first, last, type in ranges],
-            group=self.group,
-            member=self.member_id,
-            lock_ms=config.record_lock_duration_ms,
-            delivery_limit=config.delivery_count_limit,
-            backoff_ms=config.retry_backoff_ms,
-            max_backoff_ms=config.retry_backoff_max_ms,
-            dead_letters=int(config.has_dead_letters),
-            fenced=1,
+        partition = track.topic.partition(track.number)
+        return acknowledgement(
+            partition, ranges, self.group, self.member_id, self._config, fenced=True
         )
 
     async def _release(self) -> None:
         """Release all records, as the end of a share session does."""
         tracks = {holding.track.partition_id: holding.track for holding in self._holdings.values()}
         for track in tracks.values():
-            first = 0
-            while first >= 0:
-                call = track.topic.partition(track.number).share_release(
-                    group=self.group,
-                    member=self.member_id,
-                    delivery_limit=self._config.delivery_count_limit,
-                    dead_letters=int(self._config.has_dead_letters),
-                    first=first,
-                )
-                first = (await self._log.store.run(call)).next
+            partition = track.topic.partition(track.number)
+            await release_all(self._log.store, partition, self.group, self.member_id, self._config)
 
     # Membership.
 

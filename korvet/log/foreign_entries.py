@@ -1,8 +1,8 @@
 """Entries that other programs added: count them, and find those that no client reads.
 
-`adopt` counts, for retention, copies and figures. The rest is for findings:
-- `state_command` of each partition, in one round; then the call of `count_calls` for those whose
-  log has entries at other than natural ids: no other log has entries without an offset.
+`adopt` counts, for retention, copies and figures. `find` is for findings:
+- It reads the state of each partition, in one round; then it counts in those whose log has entries
+  at other than natural ids: no other log has entries without an offset.
 - That an entry is too large for clients follows from the counters, if it is larger than any append:
   they have the largest size only, and keep it.
 """
@@ -14,6 +14,7 @@ from korvet.log.entries_query import MAX_RECORD_BYTES
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import DropUnnumberedReply
 from korvet.scripts.keys import Keys
+from korvet.store.async_store import all_of
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
@@ -22,14 +23,26 @@ TopicIdPartition = tuple[str, str, int]
 State = Sequence[bytes | None]
 
 
-def state_command(keys: Keys, partition: TopicIdPartition) -> tuple[str, ...]:
+async def find(
+    store: AsyncCalls, keys: Keys, places: Mapping[TopicIdPartition, TopicPolicy]
+) -> tuple[list[str], list[str]]:
+    """Return the sentences of partitions that refuse appends, and of those with unread entries."""
+    asked = [store.submit_command(*_state_command(keys, each)) for each in places]
+    states = await all_of(asked)
+    calls = _count_calls(keys, places, states)
+    replies = await store.run_many(calls.values())
+    unread = _without_offset(calls, replies) + _too_large(places, states)
+    return _without_ids(calls, replies), unread
+
+
+def _state_command(keys: Keys, partition: TopicIdPartition) -> tuple[str, ...]:
     """Return the command that reads the partition's state."""
     name, _, number = partition
     fields = ("shifts", "largest_append", "bytes", "start_bytes")
     return "HMGET", keys.partition(name, number).log, *fields
 
 
-def count_calls(
+def _count_calls(
     keys: Keys, places: Iterable[TopicIdPartition], states: Iterable[State]
 ) -> dict[TopicIdPartition, Call[DropUnnumberedReply]]:
     """Return the calls that count entries without an offset, of partitions that may have any."""
@@ -42,7 +55,7 @@ def count_calls(
     }
 
 
-def without_offset(
+def _without_offset(
     places: Iterable[TopicIdPartition], replies: Iterable[DropUnnumberedReply]
 ) -> list[str]:
     """Return a sentence for each partition with entries that have no offset."""
@@ -55,7 +68,7 @@ def without_offset(
     ]
 
 
-def without_ids(
+def _without_ids(
     places: Iterable[TopicIdPartition], replies: Iterable[DropUnnumberedReply]
 ) -> list[str]:
     """Return a sentence for each partition that refuses appends: it has no ids left."""
@@ -67,15 +80,15 @@ def without_ids(
     ]
 
 
-def too_large(
-    places: Iterable[TopicIdPartition], states: Iterable[State], policies: Mapping[str, TopicPolicy]
+def _too_large(
+    places: Mapping[TopicIdPartition, TopicPolicy], states: Iterable[State]
 ) -> list[str]:
     """Return a sentence for each partition that may have an entry too large for clients."""
     found = []
-    for (name, _, number), state in zip(places, states, strict=True):
+    for ((name, _, number), policy), state in zip(places.items(), states, strict=True):
         largest, total, removed = (int(text or 0) for text in state[1:])
         # An append has at most that many bytes opened, and the names of fields.
-        appended = 2 * policies[name].max_opened_bytes
+        appended = 2 * policy.max_opened_bytes
         if largest > max(MAX_RECORD_BYTES, appended) and largest <= total - removed:
             found.append(
                 f"another program added an entry of {largest} bytes to {name}-{number}: clients "

@@ -19,10 +19,14 @@ from korvet.fetch.partition_reader import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.log.reader import LogReader
 from korvet.produce.service import ProduceService
+from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import ShareAcknowledgeReply
+from korvet.scripts.keys import Partition
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import SharePartitionId, ShareSession, ShareSessions, Targets
 from korvet.store.async_store import AsyncStore
+from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
@@ -78,6 +82,45 @@ def _left(ranges: Sequence[TypedRange], at: int) -> list[TypedRange]:
     if at < 0:
         return list(ranges[AT_ONCE:])
     return [(max(first, at), last, type) for first, last, type in ranges if last >= at]
+
+
+def acknowledgement(
+    partition: Partition,
+    ranges: Iterable[TypedRange],
+    group: str,
+    member: str,
+    config: ShareGroupConfig,
+    *,
+    fenced: bool = False,
+) -> Call[ShareAcknowledgeReply]:
+    """Return the call that acknowledges ranges of records, by the configs of the group."""
+    return partition.share_acknowledge(
+        ranges,
+        group=group,
+        member=member,
+        lock_ms=config.record_lock_duration_ms,
+        delivery_limit=config.delivery_count_limit,
+        backoff_ms=config.retry_backoff_ms,
+        max_backoff_ms=config.retry_backoff_max_ms,
+        dead_letters=int(config.has_dead_letters),
+        fenced=int(fenced),
+    )
+
+
+async def release_all(
+    store: AsyncCalls, partition: Partition, group: str, member: str, config: ShareGroupConfig
+) -> None:
+    """Release all records of the partition that the member has acquired. Raises StoreError."""
+    first = 0
+    while first >= 0:
+        call = partition.share_release(
+            group=group,
+            member=member,
+            delivery_limit=config.delivery_count_limit,
+            dead_letters=int(config.has_dead_letters),
+            first=first,
+        )
+        first = (await store.run(call)).next
 
 
 @dataclass(eq=False, repr=False)
@@ -140,15 +183,8 @@ class Acknowledger:
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self.acquirer.forget_position(group, topic, partition)
         while ranges:
-            call = topic.partition(partition).share_acknowledge(
-                ranges[:AT_ONCE],
-                group=group,
-                member=member,
-                lock_ms=config.record_lock_duration_ms,
-                delivery_limit=config.delivery_count_limit,
-                backoff_ms=config.retry_backoff_ms,
-                max_backoff_ms=config.retry_backoff_max_ms,
-                dead_letters=int(config.has_dead_letters),
+            call = acknowledgement(
+                topic.partition(partition), ranges[:AT_ONCE], group, member, config
             )
             try:
                 reply = await self.store.run(call)
@@ -170,16 +206,8 @@ class Acknowledger:
             topic = await self.topics.get_id(where[0])
             if topic is None:
                 return
-            first = 0
-            while first >= 0:
-                call = topic.partition(where[1]).share_release(
-                    group=session.group,
-                    member=session.member,
-                    delivery_limit=config.delivery_count_limit,
-                    dead_letters=int(config.has_dead_letters),
-                    first=first,
-                )
-                first = (await self.store.run(call)).next
+            partition = topic.partition(where[1])
+            await release_all(self.store, partition, session.group, session.member, config)
             self.acquirer.forget_position(session.group, topic, where[1])
 
         await gather_bounded(release_one, sorted(session.seen))

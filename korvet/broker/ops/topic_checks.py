@@ -97,24 +97,17 @@ def unread(checked: Checked) -> Iterator[Finding]:
 
     A `message.max.bytes` in a broker's file is not known here.
     """
-    store, keys, topics = checked.store, checked.keys, checked.topics
-    places = [
-        (name, definition.id, number)
-        for name, definition in topics.items()
-        for number in range(definition.partitions)
-    ]
-    states = store.commands(
-        [foreign_entries.state_command(keys, partition) for partition in places]
-    )
-    calls = foreign_entries.count_calls(keys, places, states)
-    replies = store.run_many(calls.values())
-    for sentence in foreign_entries.without_ids(calls, replies):
-        yield Finding("bad", "entries", sentence)
-    found = foreign_entries.without_offset(calls, replies)
     configs = TopicConfigs(Settings())
-    policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
-    for sentence in found + foreign_entries.too_large(places, states, policies):
-        yield Finding("note", "entries", sentence)
+    places = {
+        (name, definition.id, number): policy
+        for name, definition in checked.topics.items()
+        for policy in [configs.policy(name, definition.configs)]
+        for number in range(definition.partitions)
+    }
+    store = cast(AsyncCalls, InlineStore(checked.store))
+    refusing, others = run_inline(foreign_entries.find(store, checked.keys, places))
+    yield from (Finding("bad", "entries", sentence) for sentence in refusing)
+    yield from (Finding("note", "entries", sentence) for sentence in others)
 
 
 def lost(checked: Checked) -> Iterator[Finding]:

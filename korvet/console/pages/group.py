@@ -15,12 +15,11 @@ from korvet.console.described_group import (
     lag_of,
     offsets_of,
     read_queue,
-    redis_time_ms,
 )
 from korvet.console.visit import PageError, Visit
 from korvet.groups import lag_survey
 from korvet.groups.description import CLASSIC, TopicPartition
-from korvet.groups.lag import lag_call, read_groups
+from korvet.groups.lag import lag_call, read_groups, redis_ms
 from korvet.groups.streams_group import name_tasks
 from korvet.security.acl import Operation, ResourceType
 
@@ -154,7 +153,7 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
         key = visit.services.keys.group_offsets(name)
         if error.status != 404 or not await visit.services.store.command("HLEN", key):
             raise
-        now_ms = await redis_time_ms(visit)
+        now_ms = await redis_ms(visit.services.store)
         return DescribedGroup(
             id=name, type=CLASSIC, state="Empty", epoch=-1, assignor="", members=[], at_ms=now_ms
         )

@@ -25,7 +25,6 @@ from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.quotas import CONSUMER_BYTES
-from korvet.store.async_store import all_of
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.structs import PartitionIndexes
@@ -219,14 +218,9 @@ async def load(visit: Visit) -> TopicPage:
 
 async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[str]:
     store, keys = visit.services.store, visit.services.keys
-    places = [(topic.name, topic.id, number) for number in numbers]
-    asked = [store.submit_command(*foreign_entries.state_command(keys, each)) for each in places]
-    states = await all_of(asked)
-    calls = foreign_entries.count_calls(keys, places, states)
-    replies = await store.run_many(calls.values())
-    found = foreign_entries.without_ids(calls, replies)
-    found += foreign_entries.without_offset(calls, replies)
-    return found + foreign_entries.too_large(places, states, {topic.name: topic.policy})
+    places = {(topic.name, topic.id, number): topic.policy for number in numbers}
+    refusing, unread = await foreign_entries.find(store, keys, places)
+    return refusing + unread
 
 
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:
