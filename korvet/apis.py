@@ -19,7 +19,10 @@ Handler = Callable[[Any, Context], Awaitable[Message | None]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """Row of the API table. `versions`: the lowest and the highest version served."""
+    """Row of the API table. `versions`: the lowest and the highest version served.
+
+    `may_change`: a request may change something. Metadata may create a topic.
+    """
 
     key: int
     name: str
@@ -27,8 +30,10 @@ class Api(msgspec.Struct, frozen=True):
     request: type[Message]
     response: type[Message]
     handler: Handler
+    may_change: bool = True
 
 
+_READS = re.compile("ApiV|Describe|Fetch|FindC|List|OffsetFetch|Sasl|.*GroupDescribe")
 NAMES = (
     "Produce",
     "Fetch",
@@ -107,7 +112,8 @@ def _api(name: str) -> Api:
     request, response = (getattr(messages, f"{name}{part}") for part in ("Request", "Response"))
     info = request.__message__
     versions = info.versions[0], HIGHEST.get(name, info.versions[1])
-    return Api(info.key, name, versions, request, response, handler)
+    may_change = _READS.match(name) is None
+    return Api(info.key, name, versions, request, response, handler, may_change)
 
 
 TABLE: tuple[Api, ...] = tuple(map(_api, NAMES))

@@ -5,7 +5,6 @@ until a client of a SASL listener has authenticated, `Authentication` decides ab
 """
 
 import asyncio
-import re
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -28,12 +27,7 @@ from korvet.context import Services
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.records import Buffer
 
-READS = {
-    row.key
-    for row in TABLE
-    if re.match("(ApiV|Describe|Fetch|FindC|List|OffsetFetch|Sasl)|.*GroupDescribe", row.name)
-}
-"""Keys of the APIs that change nothing."""
+_READS = {row.key for row in TABLE if not row.may_change}
 
 
 class Connection(OrderedConnection):
@@ -195,7 +189,7 @@ class Connection(OrderedConnection):
         return True
 
     def _may_change(self, frame: Buffer) -> bool:
-        return int.from_bytes(frame[:2], "big") not in READS
+        return int.from_bytes(frame[:2], "big") not in _READS
 
     def _may_be_large(self, frame: Buffer) -> bool:
         return may_be_large(frame)

@@ -13,8 +13,8 @@ from korvet.base.errors import ErrorCode
 from korvet.console.visit import PageError, Visit, check
 from korvet.groups import description
 from korvet.groups.description import CLASSIC, TopicPartition, describe_any, require_topics
-from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, redis_ms
-from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, parse_commits, redis_ms
+from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.share_group import SharePartition
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.lifecycle import Refused
@@ -185,13 +185,8 @@ async def committed(visit: Visit, name: str) -> dict[TopicPartition, CommittedOf
     """Return the group's commits of topics that exist."""
     services = visit.services
     flat = await services.store.command("HGETALL", services.keys.group_offsets(name))
-    found: dict[TopicPartition, CommittedOffset] = {}
-    for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        partition, commit = parse_field(field), parse_commit(raw)
-        topic = await services.topics.get(partition[0]) if partition else None
-        if partition and commit and topic is not None and commit.topic_id in ("", topic.id):
-            found[partition] = commit
-    return found
+    rows = await parse_commits(services.topics, zip(flat[::2], flat[1::2], strict=True))
+    return {(topic.name, number): commit for topic, number, commit in rows}
 
 
 async def _share_offsets(
@@ -209,9 +204,7 @@ async def _share_offsets(
     }
     return (
         {partition: CommittedOffset(part.start_offset) for partition, part in rows.items()},
-        {
-            partition: part.lag for partition, part in rows.items()
-        },  # -1 for one that it has not read
+        {partition: part.lag for partition, part in rows.items()},  # -1: it has not read it
     )
 
 

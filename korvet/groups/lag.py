@@ -186,6 +186,6 @@ async def parse_commits(
         if found is None or commit is None:
             continue
         topic = await topics.get(found[0])
-        if topic is not None and commit.topic_id in ("", topic.id):
+        if topic is not None and commit.is_of(topic):
             rows.append((topic, found[1], commit))
     return rows

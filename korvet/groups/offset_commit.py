@@ -33,6 +33,10 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     topic_id: str = ""
     metadata: str = ""
 
+    def is_of(self, topic: Topic) -> bool:
+        """Return whether it was made for this topic, not for one of its name that was deleted."""
+        return self.topic_id in ("", topic.id)
+
 
 def parse_commit(raw: bytes) -> CommittedOffset | None:
     """Parse a stored commit; None if it is malformed."""

@@ -188,10 +188,8 @@ async def _fetch(
 
 
 def _of_topic(commit: CommittedOffset | None, topic: Topic) -> CommittedOffset:
-    """Return the commit if it was made for this topic, not for one that was deleted."""
-    if commit is None or commit.topic_id not in ("", topic.id):
-        return NO_OFFSET
-    return commit
+    """Return the commit if it was made for this topic."""
+    return NO_OFFSET if commit is None or not commit.is_of(topic) else commit
 
 
 def _partition(

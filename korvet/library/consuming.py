@@ -232,9 +232,7 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
             return None
         raw = await log.store.command("HGET", self._keys.offsets, topic.partition(number).stream)
         commit = parse_commit(raw) if raw else None
-        committed = -1
-        if commit is not None and commit.topic_id in ("", topic.id):
-            committed = commit.offset
+        committed = commit.offset if commit is not None and commit.is_of(topic) else -1
         offset = committed
         if committed < 0:
             offset = await log.find_offset(topic.name, number, self._reset)

@@ -36,7 +36,7 @@ MAX_ATTEMPTS = 3
 
 
 class Memory(Protocol):
-    """The memory of Redis, as far as an append depends on it."""
+    """The memory of Redis, as far as an append depends on it: `remote_log.memory.MemoryBudget`."""
 
     @property
     def is_full(self) -> bool: ...
