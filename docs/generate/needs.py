@@ -22,7 +22,7 @@ def _requires(need: Need) -> str:
     operations = need.operations if isinstance(need, Whole | InHandler) else (need.operation,)
     words = " or ".join(operation.name for operation in operations)
     if not isinstance(need, Whole | InHandler):
-        instead = need.or_cluster(None)
+        instead = need.or_cluster
         also = f", or {instead.name} on CLUSTER" if instead is not None else ""
         return f"{words} on {need.resource.name}{also}"
     return f"{words} on {need.resource.name}"

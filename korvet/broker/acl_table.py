@@ -74,7 +74,7 @@ class EachRow(msgspec.Struct, frozen=True):
     field: str
     resource: ResourceType
     operation: Operation
-    or_cluster: Callable[[Any], Operation | None] = lambda request: None
+    or_cluster: Operation | None = None
     """The operation on the cluster that suffices too, or None."""
     note: str = ""
 
@@ -141,14 +141,6 @@ def _without_names(request: Any) -> Any:
     return msgspec.structs.replace(request, users=users)
 
 
-def _create_on_cluster(_: Any) -> Operation:
-    return CREATE
-
-
-def _by_broker(_: Any) -> Operation:
-    return CLUSTER_ACTION
-
-
 _READ_GROUP = Whole(GROUP, (READ,), "group_id", top_only=True)
 _READ_GROUP_PER_ROW = Whole(GROUP, (READ,), "group_id")
 _WRITE_TRANSACTION = Whole(TRANSACTIONAL_ID, (WRITE,), "transactional_id")
@@ -200,7 +192,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "SaslHandshake": (),
     "ApiVersions": (),
     "CreateTopics": (
-        EachRow("topics", TOPIC, CREATE, or_cluster=_create_on_cluster),
+        EachRow("topics", TOPIC, CREATE, or_cluster=CREATE),
         InHandler(TOPIC, (DESCRIBE_CONFIGS,), "for the configs in the response"),
     ),
     "DeleteTopics": (
@@ -223,7 +215,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             note="or WRITE on any topic, without a transactional id",
         ),
     ),
-    "OffsetForLeaderEpoch": (EachRow("topics", TOPIC, DESCRIBE, or_cluster=_by_broker),),
+    "OffsetForLeaderEpoch": (EachRow("topics", TOPIC, DESCRIBE, or_cluster=CLUSTER_ACTION),),
     "AddPartitionsToTxn": (
         InHandler(TRANSACTIONAL_ID, (WRITE,), "up to version 3"),
         InHandler(TOPIC, (WRITE,), "up to version 3; OPERATION_NOT_ATTEMPTED for other topics"),

@@ -136,7 +136,7 @@ def _handle_rows(
 ) -> Awaitable[Message | None]:
     allowed, denied = [], []
     for row in getattr(request, rows.field):
-        error = _error_of(rows, row, request, names, context)
+        error = _error_of(rows, row, names, context)
         if error is None:
             allowed.append(row)
         else:
@@ -147,7 +147,7 @@ def _handle_rows(
 
 
 def _error_of(
-    rows: Rows, row: Any, request: Any, names: dict[UUID, str | None], context: Context
+    rows: Rows, row: Any, names: dict[UUID, str | None], context: Context
 ) -> ErrorCode | None:
     """Return the error of a row that the client may not use, None if it may."""
     if isinstance(rows, EachConfig):
@@ -156,7 +156,7 @@ def _error_of(
     name_of = _topic_name(row, names, context) if rows.resource == TOPIC else row
     if name_of is None:
         return None
-    instead = rows.or_cluster(request)
+    instead = rows.or_cluster
     if instead is not None and context.allows(
         instead, ResourceType.CLUSTER, CLUSTER_NAME, audit=False
     ):

@@ -64,10 +64,10 @@ DUE_ROWS, DUE_BYTES = 500, 1 << 20
 _LOST = "The member no longer has the record, which another may get: continue the iteration."
 
 Kind = Literal["accept", "release", "reject"]
-_TYPES: Mapping[Kind, Acknowledge] = {
-    "accept": Acknowledge.ACCEPT,
-    "release": Acknowledge.RELEASE,
-    "reject": Acknowledge.REJECT,
+_TYPES: Mapping[Kind, int] = {
+    "accept": int(Acknowledge.ACCEPT),
+    "release": int(Acknowledge.RELEASE),
+    "reject": int(Acknowledge.REJECT),
 }
 
 logger = logfmt.get("library.share")
@@ -423,7 +423,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
             return
         check(acquired.error, f"Partition {track.number} of {track.topic.name!r} cannot be read")
         if acquire.gaps:
-            ranges = [(at, at, Acknowledge.GAP) for at in acquire.gaps]
+            ranges = [(at, at, int(Acknowledge.GAP)) for at in acquire.gaps]
             await self._log.store.run(self._acknowledgement(track, ranges))
         # After so many reads other members may have been faster each time.
         if acquire.records or acquire.reads == TRIES:

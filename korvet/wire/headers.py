@@ -132,13 +132,11 @@ def encode_request_header(header: RequestHeader) -> bytes:
     return start + length.to_bytes(2, "big", signed=True) + client_id + end
 
 
-def decode_response_header(
-    api_key: int, api_version: int, data: Buffer, offset: int = 0
-) -> tuple[int, int]:
+def decode_response_header(api_key: int, api_version: int, data: Buffer) -> tuple[int, int]:
     """Return the correlation id and the position after the header."""
     try:
-        correlation_id: int = _INT32.unpack_from(data, offset)[0]
-        pos = offset + _INT32.size
+        correlation_id: int = _INT32.unpack_from(data)[0]
+        pos = _INT32.size
         if response_header_version(api_key, api_version):
             pos = skip_tag_section(data, pos)
     except (struct.error, IndexError):

@@ -53,7 +53,6 @@ class Field(msgspec.Struct, frozen=True):
     until: int | None = None
     nullable_since: int | None = None
     tag: int | None = None
-    tagged_since: int | None = None
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -104,8 +103,7 @@ def _slot_of(
     annotation, field = _unwrap(info.type)
     if version < field.since or (field.until is not None and version > field.until):
         return None
-    tagged_since = field.since if field.tagged_since is None else field.tagged_since
-    tag = field.tag if field.tag is not None and version >= tagged_since else None
+    tag = field.tag
     if tag is not None and not flexible:
         raise TypeError(f"{cls.__name__}.{info.name} is tagged in version {version}, not flexible")
     default = info.default

@@ -124,7 +124,7 @@ def checksum(batch: Buffer) -> int:
     return crc_function()(memoryview(batch)[ATTRIBUTES_AT:])
 
 
-def check_produced(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
+def check_produced(batch: Buffer) -> BatchHeader:
     """Return the header of a produced batch after every check that needs no decompression.
 
     Raises BadBatch: CORRUPT_MESSAGE, INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE.
@@ -141,7 +141,7 @@ def check_produced(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
             ErrorCode.INVALID_RECORD if ends_early else ErrorCode.CORRUPT_MESSAGE,
             f"the batch says {header.length} bytes and has {size - LOG_OVERHEAD}",
         )
-    if verify_crc and checksum(batch) != header.crc:
+    if checksum(batch) != header.crc:
         raise corrupt("the batch's CRC-32C does not match its bytes")
     _check_count(header, size)
     attributes = header.attributes
