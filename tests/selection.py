@@ -129,7 +129,8 @@ def _place(item: pytest.Item) -> int:
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Count what the quick set leaves out, by the first marker of each test."""
     for item in items:
-        found = next((name for name in REASONS if item.get_closest_marker(name)), "")
+        marks = {mark.name for mark in item.iter_markers()}
+        found = next((name for name in REASONS if name in marks), "")
         item.config.stash[_LEFT_OUT][found] += 1
 
 
