@@ -50,6 +50,7 @@ from korvet.wire.messages.share_acknowledge import AcknowledgePartition
 from korvet.wire.messages.share_fetch import AcknowledgeTopic as ShareFetchTopic
 from korvet.wire.messages.share_fetch import ShareFetchRequest
 from korvet.wire.schema import Message, decode, encode
+from tests.security.acl_rules import ANY_ACL
 from tests.support.raw_client import batch
 from tests.support.redis_servers import TestServer
 
@@ -277,24 +278,15 @@ async def test_rules_are_created_described_and_deleted(secured: Secured) -> None
     assert {row.error_code for row in (await secured.ask(request)).results} == {31}
     answer = await secured.ask(request, user="root")
     assert [row.error_code for row in answer.results] == [0, 42, 42, 42, 42]
-    anything: dict[str, Any] = {
-        "resource_type_filter": 1,
-        "resource_name_filter": None,
-        "pattern_type_filter": 1,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": 1,
-        "permission_type": 1,
-    }
-    described = await secured.ask(DescribeAclsRequest(**anything), user="root")
+    described = await secured.ask(DescribeAclsRequest(**ANY_ACL), user="root")
     (resource,) = described.resources
     assert (resource.resource_name, resource.acls[0].host) == ("a", "10.0.0.0/8")
-    covering = {**anything, "pattern_type_filter": 2, "resource_name_filter": "b"}
+    covering = {**ANY_ACL, "pattern_type_filter": 2, "resource_name_filter": "b"}
     assert (await secured.ask(DescribeAclsRequest(**covering), user="root")).resources == []
-    gone = DeleteAclsRequest(filters=[DeleteAclsFilter(**anything)])
+    gone = DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY_ACL)])
     deleted = await secured.ask(gone, user="root")
     assert [row.principal for row in deleted.filter_results[0].matching_acls] == ["User:bob"]
-    assert (await secured.ask(DescribeAclsRequest(**anything), user="root")).resources == []
+    assert (await secured.ask(DescribeAclsRequest(**ANY_ACL), user="root")).resources == []
 
 
 async def test_authorized_operations_are_those_of_the_client(secured: Secured) -> None:

@@ -17,18 +17,9 @@ from korvet import Record
 from korvet.testing import Broker
 from tests.cli.conftest import Korvet
 from tests.support.redis_servers import TestServer
-from tests.support.schema_registry import Registry, schema_registry
+from tests.support.schema_registry import CUP, Registry, schema_registry
 
 Clients = Callable[[SchemaRegistryClient], SchemaRegistryClient]
-CUP = {
-    "type": "record",
-    "name": "Cup",
-    "fields": [
-        {"name": "tea", "type": "string"},
-        {"name": "guest", "type": {"type": "record", "name": "Guest", "fields": [
-            {"name": "name", "type": ["null", "string"], "default": None}]}},
-    ],
-}  # fmt: skip
 MINT = {"tea": "mint", "guest": {"name": "ann"}}
 
 

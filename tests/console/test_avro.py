@@ -16,18 +16,9 @@ from korvet.avro.schema import Schema
 from tests.console.test_browser import chromium  # noqa: F401
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console
-from tests.support.schema_registry import Registry, schema_registry
+from tests.support.schema_registry import CUP, Registry, schema_registry
 
 USER_INFO = "console:s3cret"
-CUP = {
-    "type": "record",
-    "name": "Cup",
-    "fields": [
-        {"name": "tea", "type": "string"},
-        {"name": "guest", "type": {"type": "record", "name": "Guest", "fields": [
-            {"name": "name", "type": ["null", "string"], "default": None}]}},
-    ],
-}  # fmt: skip
 GUESTS = ("ann", "bo", "cy")
 
 

@@ -5,8 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -46,6 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if applies(item)]
+
+
+def refusal(future: Any) -> int:
+    """Return the error code with which a request fails."""
+    with pytest.raises(KafkaException) as caught:
+        future.result(60)
+    code: int = caught.value.args[0].code()
+    return code
 
 
 @pytest.fixture(scope="session")
@@ -158,3 +168,8 @@ def share_tools(request: pytest.FixtureRequest, build: Build) -> Iterator[Tools]
         return
     with tools(build, request.param) as found:
         yield found
+
+
+@pytest.fixture
+def admin(default_broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": default_broker.address})

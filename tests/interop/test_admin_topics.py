@@ -15,25 +15,12 @@ from confluent_kafka.admin import (
 )
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic, topic_name
+from tests.interop.conftest import create_topic, refusal, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, read, send
 from tests.interop.records import Record
 
 TOPIC = ConfigResource.Type.TOPIC
 BROKER = ConfigResource.Type.BROKER
-
-
-@pytest.fixture
-def admin(default_broker: Broker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": default_broker.address})
-
-
-def refusal(future: Any) -> int:
-    """Return the error code with which a request fails."""
-    with pytest.raises(KafkaException) as caught:
-        future.result(60)
-    code: int = caught.value.args[0].code()
-    return code
 
 
 def created(admin: AdminClient, topic: NewTopic, **options: Any) -> Any:

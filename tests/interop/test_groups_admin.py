@@ -1,37 +1,21 @@
 """Groups by confluent-kafka's admin client: list, describe, alter offsets, delete."""
 
-from typing import Any
-
 import pytest
 from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
     KafkaError,
-    KafkaException,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
 
 from korvet.groups.offsets_view import encode_key, partition_of
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic, topic_name
+from tests.interop.conftest import create_topic, refusal, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, send, take
 from tests.interop.members import Member, settled
 from tests.interop.records import Record
-
-
-@pytest.fixture
-def admin(default_broker: Broker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": default_broker.address})
-
-
-def refusal(future: Any) -> int:
-    """Return the error code with which a request fails."""
-    with pytest.raises(KafkaException) as caught:
-        future.result(60)
-    code: int = caught.value.args[0].code()
-    return code
 
 
 def left_behind(address: str, group: str, topic: str, offset: int) -> TopicPartition:

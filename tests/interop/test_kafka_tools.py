@@ -109,15 +109,19 @@ def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
     assert f"Clearing topic-level throttles on topic {name}" in done
 
 
-def test_transactions_are_listed_and_described(default_broker: Broker, java_tools: Tools) -> None:
-    topic, transaction = create_topic(default_broker.address), topic_name("transaction")
-    writer = Producer(
-        {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
-    )
+def ongoing(broker: Broker) -> tuple[str, str, Producer]:
+    """Write a record in a transaction; return the topic, the transaction's id and its producer."""
+    topic, transaction = create_topic(broker.address), topic_name("transaction")
+    writer = Producer({"bootstrap.servers": broker.address, "transactional.id": transaction})
     writer.init_transactions(60)
     writer.begin_transaction()
     writer.produce(topic, b"v", partition=0)
     writer.flush(60)
+    return topic, transaction, writer
+
+
+def test_transactions_are_listed_and_described(default_broker: Broker, java_tools: Tools) -> None:
+    topic, transaction, writer = ongoing(default_broker)
 
     def run(*words: str) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)
@@ -136,14 +140,7 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
 def test_a_hanging_transaction_is_found_and_aborted(
     default_broker: Broker, java_tools: Tools
 ) -> None:
-    topic, transaction = create_topic(default_broker.address), topic_name("transaction")
-    writer = Producer(
-        {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
-    )
-    writer.init_transactions(60)
-    writer.begin_transaction()
-    writer.produce(topic, b"v", partition=0)
-    writer.flush(60)
+    topic, transaction, _writer = ongoing(default_broker)
 
     def run(*words: str, fails: bool = False) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)

@@ -6,10 +6,21 @@ A rule is `+topic=t1:read`: the sign allows or denies, `=` is literal and `~` pr
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from korvet.wire.messages.create_acls import AclCreation
 
 ALICE = "User:alice"
+ANY_ACL: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+"""A filter that every rule matches."""
 TYPES = {"topic": 2, "group": 3, "cluster": 4, "transactional_id": 5, "user": 7}
 OPERATIONS = {
     "all": 2,

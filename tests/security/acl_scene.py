@@ -27,19 +27,10 @@ from tests.security.acl_outline import outline
 from tests.security.acl_probes import Ids, Probe
 from tests.security.acl_probes.groups import commit
 from tests.security.acl_probes.shares import moved
-from tests.security.acl_rules import parse
+from tests.security.acl_rules import ANY_ACL, parse
 
 WAIT_S = 30
 RETRIABLE = (3, 5, 14, 15, 16, 51)
-ANY_ACL: dict[str, Any] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 class Client(Protocol):

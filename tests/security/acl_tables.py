@@ -17,8 +17,8 @@ from korvet.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from korvet.wire.schema import Message
-from tests.security.acl_rules import parse
-from tests.security.acl_scene import ANY_ACL, Scene
+from tests.security.acl_rules import ANY_ACL, parse
+from tests.security.acl_scene import Scene
 from tests.security.acl_table_rows import (
     QUOTA_CHANGES,
     SALT,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,38 +136,21 @@ def replicated() -> Iterator[Replicated]:
         yield Replicated(master, port, replica)
 
 
-@contextmanager
-def _shared(kind: str) -> Iterator[TestServer]:
-    with server(kind) as running:
-        yield running
+def _shared(kind: str) -> Callable[[], Iterator[TestServer]]:
+    """Return the fixture of a server that the session shares: flush before use."""
+
+    @pytest.fixture(scope="session", name=f"{kind}_server")
+    def shared() -> Iterator[TestServer]:
+        with server(kind) as running:
+            yield running
+
+    return shared
 
 
-@pytest.fixture(scope="session")
-def valkey_server() -> Iterator[TestServer]:
-    """The newest server, shared by the session: flush before use."""
-    with _shared("valkey") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def redis62_server() -> Iterator[TestServer]:
-    """The oldest server, shared by the session: flush before use."""
-    with _shared("redis62") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def redis8_server() -> Iterator[TestServer]:
-    """The newest Redis, shared by the session: flush before use."""
-    with _shared("redis8") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def system_server() -> Iterator[TestServer]:
-    """The machine's own kind of server, shared by the session: flush before use."""
-    with _shared("system") as running:
-        yield running
+valkey_server = _shared("valkey")
+redis62_server = _shared("redis62")
+redis8_server = _shared("redis8")
+system_server = _shared("system")
 
 
 @pytest.fixture(params=kinds())

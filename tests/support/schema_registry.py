@@ -13,6 +13,16 @@ _BY_ID = re.compile(r"/schemas/ids/(\d+)")
 _VERSIONS = re.compile(r"/subjects/([^/]+)/versions")
 _VERSION = re.compile(r"/subjects/([^/]+)/versions/(\w+)")
 _SUBJECT = re.compile(r"/subjects/([^/]+)")
+CUP = {
+    "type": "record",
+    "name": "Cup",
+    "fields": [
+        {"name": "tea", "type": "string"},
+        {"name": "guest", "type": {"type": "record", "name": "Guest", "fields": [
+            {"name": "name", "type": ["null", "string"], "default": None}]}},
+    ],
+}  # fmt: skip
+"""A schema with an optional field in a nested record."""
 
 
 class Registry:

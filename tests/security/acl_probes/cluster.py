@@ -1,7 +1,5 @@
 """Probes of APIs of the cluster."""
 
-from typing import Any
-
 from korvet.wire.messages import alter_client_quotas as acq
 from korvet.wire.messages import alter_partition_reassignments as apr
 from korvet.wire.messages import alter_replica_log_dirs as arl
@@ -20,6 +18,7 @@ from korvet.wire.messages import list_partition_reassignments as lpr
 from korvet.wire.messages import sasl_handshake as sh
 from korvet.wire.messages import update_features as uf
 from tests.security.acl_probes.registry import probe
+from tests.security.acl_rules import ANY_ACL
 
 
 def register() -> None:
@@ -27,16 +26,7 @@ def register() -> None:
     cluster = "cluster=kafka-cluster"
     describe, alter = f"{cluster}:describe", f"{cluster}:alter"
     some = [("t1", 0), ("t2", 0)]
-    any_acl: dict[str, Any] = {
-        "resource_type_filter": 1,
-        "resource_name_filter": None,
-        "pattern_type_filter": 1,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": 1,
-        "permission_type": 1,
-    }
-    never = {**any_acl, "principal_filter": "User:unknown"}
+    never = {**ANY_ACL, "principal_filter": "User:unknown"}
     probe("DescribeAcls 3", 3, dac.DescribeAclsRequest(**never), describe)
     probe(
         "DeleteAcls 3",
