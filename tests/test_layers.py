@@ -211,7 +211,7 @@ LAYERS: dict[str, Layer] = {
             "spark",
             "pipeline",
         ),
-        others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
+        others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop", "yaml"),
     ),
 }
 

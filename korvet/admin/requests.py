@@ -50,7 +50,12 @@ TIMEOUT_MS = 30_000
 
 
 def create_topic(
-    name: str, partitions: int, configs: Mapping[str, str | None], replication_factor: int = -1
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str | None],
+    replication_factor: int = -1,
+    *,
+    validate_only: bool = False,
 ) -> CreateTopicsRequest:
     """Return the request that creates a topic."""
     topic = CreatableTopic(
@@ -60,7 +65,7 @@ def create_topic(
         assignments=[],
         configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
     )
-    return CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
 
 
 def add_partitions(name: str, count: int) -> CreatePartitionsRequest:
@@ -204,10 +209,13 @@ def set_credential(
 
 
 def alter_quotas(
-    entity: Mapping[str, str | None], quotas: Iterable[tuple[str, float | None]]
+    entity: Mapping[str, str | None],
+    quotas: Iterable[tuple[str, float | None]],
+    *,
+    validate_only: bool = False,
 ) -> AlterClientQuotasRequest:
     """Return the request that sets quotas of an entity, and removes those of None."""
     parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
     ops = [OpData(key=key, value=value or 0.0, remove=value is None) for key, value in quotas]
     entry = EntryData(entity=parts, ops=ops)
-    return AlterClientQuotasRequest(entries=[entry], validate_only=False)
+    return AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)

@@ -11,8 +11,6 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import Requests, Via
-from korvet.cli.redis_target import store
-from korvet.scripts.keys import Keys
 from korvet.security.acl import (
     CLUSTER_NAME,
     Operation,
@@ -20,8 +18,6 @@ from korvet.security.acl import (
     Permission,
     ResourceType,
     Rule,
-    encode_rule,
-    read_rules,
     refusal_of,
 )
 
@@ -31,7 +27,7 @@ _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "pe
 
 
 @dataclass(frozen=True)
-class _Rules(o.Options):
+class Rules(o.Options):
     """The options that name rules."""
 
     principal: Annotated[
@@ -103,38 +99,22 @@ class _Rules(o.Options):
 @o.command(app, "list")
 def list_(via: Via, out: o.Output) -> None:
     """List the rules."""
-    if via.has_brokers:
-        rules = via.run(_list_rules)
-    else:
-        with store(via.target) as reached:
-            flat = reached.command("HKEYS", Keys(via.target.namespace).acls())
-        rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
-    out.listing(_COLUMNS, sorted(map(_row, rules)))
+    out.listing(_COLUMNS, sorted(map(_row, via.run(list_rules))))
 
 
 @o.command(app, "add")
-def add(via: Via, named: _Rules) -> None:
+def add(via: Via, named: Rules) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
     rules = named.all()
-    if via.has_brokers:
-        created = via.run(lambda requests: _add_rules(requests, rules))
-    else:
-        with store(via.target, create=True) as reached:
-            keys = Keys(via.target.namespace)
-            created = reached.run(keys.acl_create(list(map(encode_rule, rules)))).created
+    created = via.run(lambda requests: add_rules(requests, rules), create=True)
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
 @o.command(app, "delete")
-def delete(via: Via, named: _Rules) -> None:
+def delete(via: Via, named: Rules) -> None:
     """Delete the rules that `add` makes of the same options."""
     rules = named.all()
-    if via.has_brokers:
-        deleted = via.run(lambda requests: _delete_rules(requests, rules))
-    else:
-        with store(via.target) as reached:
-            keys = Keys(via.target.namespace)
-            deleted = sum(reached.run(keys.acl_delete(list(map(encode_rule, rules)))).deleted)
+    deleted = via.run(lambda requests: delete_rules(requests, rules))
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
         raise typer.Exit(1)
@@ -152,25 +132,22 @@ def _row(rule: Rule) -> tuple[str, ...]:
     )
 
 
-# At brokers.
-
-
-async def _list_rules(requests: Requests) -> list[Rule]:
+async def list_rules(requests: Requests) -> list[Rule]:
     """Return the ACL rules."""
     answer = await requests.call(admin.find_rules())
     check(answer)
     return admin.rules_in(answer)
 
 
-async def _add_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+async def add_rules(requests: Requests, rules: Sequence[Rule]) -> int:
     """Add ACL rules; return how many did not exist."""
-    known = set(await _list_rules(requests))
+    known = set(await list_rules(requests))
     for row in (await requests.call(admin.create_rules(rules))).results:
         check(row)
     return len(set(rules) - known)
 
 
-async def _delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+async def delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
     """Delete ACL rules; return how many existed."""
     found = (await requests.call(admin.delete_rules(rules))).filter_results
     for each in (row for result in found for row in (result, *result.matching_acls)):

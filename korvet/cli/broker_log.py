@@ -150,10 +150,14 @@ class BrokerLog:
         partitions: int | None,
         configs: Mapping[str, str],
         replication_factor: int = -1,
+        *,
+        validate_only: bool = False,
     ) -> CreatedTopic:
         """Create a topic; without `partitions` it has as many as num.partitions says."""
         count = -1 if partitions is None else partitions
-        request = admin.create_topic(name, count, configs, replication_factor)
+        request = admin.create_topic(
+            name, count, configs, replication_factor, validate_only=validate_only
+        )
         (created,) = (await self._requests.call(request)).topics
         check(created)
         values = {row.name: row.value for row in created.configs or ()}

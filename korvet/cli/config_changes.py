@@ -1,6 +1,6 @@
 """Configs of topics, groups, queues and brokers: what their commands print and change."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import typer
@@ -58,16 +58,21 @@ class Resource(NamedTuple):
         edits += [(key, None) for key in delete or ()]
         if not edits:
             raise typer.BadParameter("no change is given: use --config or --delete-config")
-        asked = admin.alter_configs(self.kind, self.name, edits)
-
-        async def run(requests: Requests) -> None:
-            answer = await requests.call(asked, self.broker)
-            for row in answer.responses:
-                check(row)
-
-        via.run(run, node_id=self.broker or 0)
+        via.run(lambda requests: self.send(requests, edits), node_id=self.broker or 0)
         names = ", ".join(name for name, _ in edits)
         table_output.line(f"altered {self.name or 'all brokers'}: {names}")
+
+    async def send(
+        self,
+        requests: Requests,
+        edits: Iterable[tuple[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Send changes of the configs; None returns one to its default."""
+        request = admin.alter_configs(self.kind, self.name, edits, validate_only=validate_only)
+        for row in (await requests.call(request, self.broker)).responses:
+            check(row)
 
 
 def add_group_commands(app: typer.Typer) -> None:

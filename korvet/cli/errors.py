@@ -23,7 +23,7 @@ def sentence(error: BaseException) -> str | None:
     for leaf in _leaves(error):
         words = _words(leaf)
         if words is not None:
-            return words
+            return " ".join([words, *getattr(error, "__notes__", ())])
     return None
 
 

@@ -51,6 +51,7 @@ _DEFAULTS = {
     "sasl.mechanism": "SCRAM-SHA-256",
     "sasl.username": "",
     "sasl.password": "",
+    "sasl.password.file": "",
     "ssl.ca.location": "",
     "ssl.certificate.location": "",
     "ssl.key.location": "",
@@ -69,17 +70,38 @@ class ClientSettings(NamedTuple):
     @classmethod
     def read(cls, brokers: str, file: str | None, environ: Mapping[str, str]) -> Self:
         """Return the settings of a file of `name=value` lines. Raises StartError."""
-        given = {} if file is None else _read_file(Path(file))
-        brokers = brokers or given.pop("bootstrap.servers", "")
-        given.pop("bootstrap.servers", None)
+        return cls.of({} if file is None else _read_file(Path(file)), brokers, environ, str(file))
+
+    @classmethod
+    def of(
+        cls,
+        named: Mapping[str, str],
+        brokers: str,
+        environ: Mapping[str, str],
+        source: str,
+        *,
+        is_profile: bool = False,
+    ) -> Self:
+        """Return the settings with these names; `source` has them. Raises StartError.
+
+        The environment's password has priority over that of a profile, and that of a file over it.
+        """
+        given = dict(named)
+        own = given.pop("bootstrap.servers", "")
+        brokers = brokers or own
         unknown = sorted(given.keys() - _DEFAULTS.keys())
         if unknown:
             raise StartError(
-                f"{file}: {unknown[0]} is no setting of commands; known are "
+                f"{source}: {unknown[0]} is no setting of commands; known are "
                 f"bootstrap.servers, {', '.join(_DEFAULTS)}."
             )
         values = {**_DEFAULTS, **given}
-        values["sasl.password"] = values["sasl.password"] or environ.get(PASSWORD_VARIABLE, "")
+        password = environ.get(PASSWORD_VARIABLE, "")
+        if is_profile and password:
+            values["sasl.password"] = password
+        elif values["sasl.password.file"] and not values["sasl.password"]:
+            values["sasl.password"] = _read_password(Path(values["sasl.password.file"]))
+        values["sasl.password"] = values["sasl.password"] or password
         values["security.protocol"] = values["security.protocol"].lower()
         if values["security.protocol"] not in _PROTOCOLS:
             raise StartError(f"security.protocol must be one of {', '.join(_PROTOCOLS)}.")
@@ -117,6 +139,13 @@ def _read_file(path: Path) -> dict[str, str]:
         raise StartError(f"{path}: each line is NAME=VALUE.")
     pairs = {name.strip(): value.strip() for name, value in rows}
     return {_SYNONYMS.get(name, name): value for name, value in pairs.items()}
+
+
+def _read_password(path: Path) -> str:
+    try:
+        return path.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"The password's file {path} cannot be read: {error}.") from None
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -210,8 +239,8 @@ async def _authenticate(connection: Connection, values: Mapping[str, str]) -> No
     )
     if not user or not password:
         raise StartError(
-            "A user has sasl.username in the --client-config, and its password in sasl.password "
-            f"or in the environment's {PASSWORD_VARIABLE}."
+            "A user has sasl.username in the --client-config or profile, and its password in "
+            f"sasl.password, sasl.password.file or the environment's {PASSWORD_VARIABLE}."
         )
     answer = await connection.send(SaslHandshakeRequest(mechanism=mechanism), 1)
     if answer.error_code:

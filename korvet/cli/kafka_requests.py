@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from korvet.base.errors import ErrorCode
 from korvet.cli import redis_target
 from korvet.cli.kafka_client import CLIENT_ID, ClientSettings, KafkaClient, check
+from korvet.cli.profile import Profiles, settings_of
 from korvet.cli.target import BROKERS_VARIABLE, Target
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
@@ -25,6 +26,7 @@ from korvet.config.values import STORED, with_stored
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.accept_server import accept_by
 from korvet.scripts.keys import Keys
+from korvet.security.session import ANONYMOUS
 from korvet.store.async_store import AsyncStore
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.schema import Message
@@ -34,6 +36,8 @@ Accept = Callable[[str], Coroutine[Any, Any, None]] | None
 GROUP, TRANSACTION = 0, 1
 """The types of coordinators."""
 _ATTEMPTS, _PAUSE_S = 150, 0.2
+_ALL_RIGHTS = {"authorizer.class.name": "korvet", "super.users": str(ANONYMOUS)}
+"""Settings with which requests of this process list and change ACL rules too."""
 _NOT_READY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -53,6 +57,7 @@ class ThisProcess:
         """Return the response to a request in the highest version."""
         from korvet.broker.server import answer
 
+        await self._services.authorizer.refresh()
         return await answer(request, self._services, CLIENT_ID)
 
     async def coordinator(self, kind: int, name: str) -> int:
@@ -111,6 +116,7 @@ class Via(NamedTuple):
     target: Target
     brokers: str | None
     client_config: str | None
+    profile: str | None = None
 
     @property
     def addresses(self) -> str:
@@ -122,18 +128,48 @@ class Via(NamedTuple):
     @property
     def has_brokers(self) -> bool:
         """True if requests go to brokers."""
-        return bool(self.addresses or self.client_config)
+        return bool(self.addresses or self.client_config or self.has_profile)
 
-    def run(self, work: Callable[[Requests], Awaitable[T]], *, node_id: int = 0) -> T:
-        """Run `work` and return its result. Without brokers this process is broker `node_id`."""
+    @property
+    def has_profile(self) -> bool:
+        """True if a profile names the brokers: by --profile, or the one in use."""
+        if self.profile is not None:
+            return True
+        chosen = self.addresses or self.client_config or self.target.is_named or self.target.redis
+        return not chosen and Profiles.load().current is not None
+
+    def run(
+        self, work: Callable[[Requests], Awaitable[T]], *, node_id: int = 0, create: bool = False
+    ) -> T:
+        """Run `work` and return its result. Without brokers this process is broker `node_id`.
+
+        With `create` a missing data directory is made.
+        """
         if self.has_brokers:
-            settings = ClientSettings.read(self.addresses, self.client_config, os.environ)
-            return asyncio.run(_by_brokers(work, settings))
-        with _redis(self.target) as (url, accept):
+            try:
+                return asyncio.run(_by_brokers(work, self._client_settings()))
+            except Exception as error:
+                if self.brokers is None and self.client_config is None:
+                    error.add_note(self._choice())
+                raise
+        with _redis(self.target, create=create) as (url, accept):
             return asyncio.run(_in_this_process(work, self._config(url, node_id), accept))
 
+    def _client_settings(self) -> ClientSettings:
+        if self.has_profile:
+            return settings_of(self.profile, self.brokers or "", os.environ)
+        return ClientSettings.read(self.addresses, self.client_config, os.environ)
+
+    def _choice(self) -> str:
+        """Return where the brokers are named that no option names."""
+        if not self.has_profile:
+            return f"(the brokers of {BROKERS_VARIABLE}: {self.addresses})"
+        name = self.profile or Profiles.load().current
+        brokers = Profiles.load().profiles.get(name or "", {}).get("bootstrap.servers", "none")
+        return f"(the brokers of profile {name}: {brokers})"
+
     def _config(self, url: str, node_id: int) -> Config:
-        settings = self.target.settings.with_start({"authorizer.class.name": ""})
+        settings = self.target.settings.with_start(_ALL_RIGHTS)
         return Config(
             redis=url, namespace=self.target.namespace, node_id=node_id, settings=settings
         )

@@ -226,6 +226,15 @@ OF_BROKERS: dict[str, Any] = {
             show_default=False,
         ),
     ],
+    "profile": Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="The brokers of this profile: see `korvet profile`.",
+            show_default=False,
+        ),
+    ],
 }
 """Options of commands whose requests go to brokers or to the Redis."""
 

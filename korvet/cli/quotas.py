@@ -1,8 +1,8 @@
 """`korvet quotas`: list, set and remove the quotas of users, client ids and addresses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ _EXACT, _DEFAULT = 0, 1
 
 
 @dataclass(frozen=True)
-class _Entity(o.Options):
+class Entity(o.Options):
     """The options that name an entity."""
 
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")] = None
@@ -64,7 +64,7 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas
 
 
 @o.command(app, "list")
-def list_(via: Via, entity: _Entity, out: o.Output) -> None:
+def list_(via: Via, entity: Entity, out: o.Output) -> None:
     """List quotas: all, or those of the entities that have these names."""
     components = [
         ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
@@ -72,15 +72,11 @@ def list_(via: Via, entity: _Entity, out: o.Output) -> None:
     ]
 
     async def run(requests: Requests) -> list[table_output.Row]:
-        answer = await requests.call(
-            DescribeClientQuotasRequest(components=components, strict=False)
-        )
-        check(answer)
         rows: list[table_output.Row] = []
-        for entry in answer.entries or ():
+        for entry in await read(requests, components):
             of = {row.entity_type: row.entity_name or DEFAULT for row in entry.entity}
             names = [of.get(kind) for kind in ENTITY_TYPES]
-            rows += [(*names, each.key, _shown(each.value)) for each in entry.values]
+            rows += [(*names, each.key, shown(each.value)) for each in entry.values]
         return sorted(rows, key=lambda row: [str(part or "") for part in row])
 
     columns = (*(kind.replace("-", "_") for kind in ENTITY_TYPES), "quota", "value")
@@ -88,41 +84,59 @@ def list_(via: Via, entity: _Entity, out: o.Output) -> None:
 
 
 @o.command(app, "set")
-def set_(quotas: _Quotas, via: Via, entity: _Entity) -> None:
+def set_(quotas: _Quotas, via: Via, entity: Entity) -> None:
     """Set quotas of one entity. They hold for all brokers together, within a second.
 
     Rates are bytes, partitions or connections a second; request_percentage is of one core.
     """
-    values = [(name, _number(name, value)) for name, value in o.assignments("a quota", quotas)]
+    values = [(name, number(name, value)) for name, value in o.assignments("a quota", quotas)]
     _alter(via, entity, values)
     table_output.line(f"set {', '.join(name for name, _ in values)}")
 
 
 @o.command(app, "remove")
-def remove(names: _Names, via: Via, entity: _Entity) -> None:
+def remove(names: _Names, via: Via, entity: Entity) -> None:
     """Remove quotas of one entity."""
     _alter(via, entity, [(name, None) for name in names])
     table_output.line(f"removed {', '.join(names)}")
 
 
-def _alter(via: Via, entity: _Entity, quotas: Sequence[tuple[str, float | None]]) -> None:
+def _alter(via: Via, entity: Entity, quotas: Sequence[tuple[str, float | None]]) -> None:
     """Change quotas of one entity. Raises BadParameter if none is named."""
     parts = entity.parts()
     if not parts:
         raise typer.BadParameter("whose quota: use --user, --client-id, --ip or --default")
 
-    async def run(requests: Requests) -> None:
-        for row in (await requests.call(alter_quotas(parts, quotas))).entries:
-            check(row)
-
-    via.run(run)
+    via.run(lambda requests: alter(requests, parts, quotas))
 
 
-def _shown(value: float) -> float | int:
+async def read(requests: Requests, components: list[ComponentData]) -> Sequence[Any]:
+    """Return the entities with these components, all without, and their quotas."""
+    answer = await requests.call(DescribeClientQuotasRequest(components=components, strict=False))
+    check(answer)
+    return answer.entries or ()
+
+
+async def alter(
+    requests: Requests,
+    entity: Mapping[str, str | None],
+    quotas: Iterable[tuple[str, float | None]],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Change quotas of one entity; None removes one."""
+    request = alter_quotas(entity, quotas, validate_only=validate_only)
+    for row in (await requests.call(request)).entries:
+        check(row)
+
+
+def shown(value: float) -> float | int:
+    """Return a quota as it is printed."""
     return int(value) if value.is_integer() else value
 
 
-def _number(name: str, text: str) -> float:
+def number(name: str, text: str) -> float:
+    """Return the value of a quota. Raises BadParameter."""
     try:
         return float(text)
     except ValueError:

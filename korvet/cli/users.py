@@ -132,7 +132,7 @@ class _RedisUsers(Users):
         return await self.alter(name, credentials, condition)
 
 
-class _BrokerUsers(NamedTuple):
+class BrokerUsers(NamedTuple):
     """The users of brokers. Unlike in Redis, a condition is checked before the change."""
 
     requests: Requests
@@ -173,9 +173,9 @@ class _BrokerUsers(NamedTuple):
 
 
 def _on_users(
-    work: Callable[[_RedisUsers | _BrokerUsers], Awaitable[T]], via: Via, *, create: bool = False
+    work: Callable[[_RedisUsers | BrokerUsers], Awaitable[T]], via: Via, *, create: bool = False
 ) -> T:
     """Run `work` on the users of the brokers or of the target's Redis and return its result."""
     if via.has_brokers:
-        return via.run(lambda requests: work(_BrokerUsers(requests)))
+        return via.run(lambda requests: work(BrokerUsers(requests)))
     return on_log(lambda log: work(_RedisUsers(log.store, log.keys)), via.target, create=create)
