@@ -9,13 +9,14 @@ Rules
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
 
 from korvet.admin.config_edits import (
     DELETE,
+    SET,
     SETTINGS,
     Change,
     ConfigResourceType,
+    Edit,
     apply_edits,
     check_edits,
     check_group_config,
@@ -47,6 +48,8 @@ from korvet.topics.lifecycle import (
 )
 from korvet.topics.node import Node
 from korvet.topics.table import Topic, encode_definition
+from korvet.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse
+from korvet.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TIERING = (REMOTE, "cleanup.policy")
 """Configs whose change can end tiered storage of a topic."""
@@ -94,8 +97,6 @@ FIXED: dict[int, str] = {
 }
 """Why the configs of a resource type do not change."""
 
-R = TypeVar("R")
-
 
 @dataclass(eq=False, repr=False)
 class ConfigAdmin:
@@ -105,8 +106,23 @@ class ConfigAdmin:
     config: DynamicBrokerConfig
     node_id: int
 
-    async def alter_each(self, changes: Sequence[Change], row: Callable[..., R]) -> list[R]:
-        """Apply the changes of a request; return a `row` of the response for each."""
+    async def alter_each(
+        self, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    ) -> list[AlterConfigsResourceResponse]:
+        """Apply the changes of a request; return the row of the response for each."""
+        changes = [
+            Change(
+                row.resource_type,
+                row.resource_name,
+                [
+                    Edit(config.name, config.value, getattr(config, "config_operation", SET))
+                    for config in row.configs
+                ],
+                isinstance(request, AlterConfigsRequest),
+                request.validate_only,
+            )
+            for row in request.resources
+        ]
         times = Counter((change.kind, change.name) for change in changes)
         twice = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         outcomes = [
@@ -114,7 +130,7 @@ class ConfigAdmin:
             for change in changes
         ]
         return [
-            row(
+            AlterConfigsResourceResponse(
                 error_code=error,
                 error_message=reason,
                 resource_type=change.kind,

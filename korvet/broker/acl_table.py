@@ -32,10 +32,6 @@ ERROR_OF = {
 }
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
 class Whole(msgspec.Struct, frozen=True):
     """A need of the whole request; `field` names the resource, empty for the cluster.
 
@@ -47,7 +43,7 @@ class Whole(msgspec.Struct, frozen=True):
     operations: tuple[Operation, ...]
     field: str = ""
     top_only: bool = False
-    when: Callable[[Any], bool] = _always
+    when: Callable[[Any], bool] = lambda request: True
     note: str = ""
     on_any_topic: bool = False
     """Whether WRITE on any topic suffices too."""
@@ -123,14 +119,6 @@ def _is_transactional(request: Any) -> bool:
     )
 
 
-def _has_id(request: Any) -> bool:
-    return request.transactional_id is not None
-
-
-def _has_no_id(request: Any) -> bool:
-    return request.transactional_id is None
-
-
 def _cluster(*operations: Operation, top_only: bool = False) -> Whole:
     return Whole(CLUSTER, operations, top_only=top_only)
 
@@ -204,13 +192,13 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             TRANSACTIONAL_ID,
             (WRITE,),
             "transactional_id",
-            when=_has_id,
+            when=lambda request: request.transactional_id is not None,
             note="with a transactional id",
         ),
         Whole(
             CLUSTER,
             (IDEMPOTENT_WRITE,),
-            when=_has_no_id,
+            when=lambda request: request.transactional_id is None,
             on_any_topic=True,
             note="or WRITE on any topic, without a transactional id",
         ),

@@ -224,7 +224,8 @@ async def connected(
             topics = TopicTable(store, keys, config.topics)
             await notifier.watch(keys.topics_channel(), lambda _: topics.invalidate())
             endpoints = tuple(map(endpoint, config.listeners))
-            me = LiveBroker(config.node_id, endpoints, _rack(config))
+            rack = config.settings.text_of("broker.rack") or None
+            me = LiveBroker(config.node_id, endpoints, rack)
             registration = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
             services = Services(
                 config, store, keys, topics, notifier, registration, apis.TABLE, metrics
@@ -253,10 +254,6 @@ async def answer(request: Message, services: Services, client_id: str) -> Messag
     api = apis.BY_KEY[request.__message__.key]
     context = Context(services, api.key, api.versions[1], client_id, Session("127.0.0.1"))
     return await api.handler(request, context)
-
-
-def _rack(config: Config) -> str | None:
-    return config.settings.text_of("broker.rack") or None
 
 
 async def _serve_ops(

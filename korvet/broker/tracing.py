@@ -129,9 +129,10 @@ class Tracing:
         contexts = contexts_in(produced_parts(request)) if row.name == "Produce" else []
         remote = [_remote(each) for each in contexts]
         parent = remote[0] if len(remote) == 1 else None
+        above = None if parent is None else trace.NonRecordingSpan(parent)
         span = self.tracer.start_span(
             row.name,
-            context=None if parent is None else trace.set_span_in_context(_as_span(parent)),
+            context=None if above is None else trace.set_span_in_context(above),
             kind=SpanKind.SERVER,
             attributes=_attributes(row, request, context),
             links=[] if parent is not None else list(map(Link, remote)),
@@ -190,10 +191,6 @@ def _remote(traceparent: str) -> SpanContext:
         int(trace_id, 16), int(span_id, 16), is_remote=True,
         trace_flags=trace.TraceFlags(int(flags, 16) & 1),
     )  # fmt: skip
-
-
-def _as_span(context: SpanContext) -> Span:
-    return trace.NonRecordingSpan(context)
 
 
 def _end(span: Span, error: BaseException) -> None:

@@ -44,7 +44,8 @@ def get(
     """
 
     async def run(log: AsyncKorvet) -> bytes | None:
-        return await (await log.table(name)).get(_encoded(key), partition)
+        table = await log.table(name)
+        return await table.get(key.encode("utf-8", "surrogateescape"), partition)
 
     value = on_log(run, target)
     if value is None:
@@ -120,10 +121,6 @@ def rebuild(name: o.TopicName, target: o.Target, partition: o.Partitions = None)
             table_output.line(f"partition {number} has {keys} keys")
 
     on_log(run, target)
-
-
-def _encoded(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")
 
 
 def _hash(value: bytes | None) -> bytes | None:

@@ -32,7 +32,9 @@ def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     here = given["data_dir"] is not None and given["redis"] is None
     # A data directory that was named has priority over the environment's Redis.
     config = load_config(given, {} if here else os.environ)
-    _set_up_log(config, given["log_level"] is not None)
+    # A command's output is its result: what a broker logs as information would hide it.
+    level = "warning" if given["log_level"] is None else config.log_level
+    logfmt.setup(level, config.log_format)
     redis = None if here else config.redis
     is_named = here or given["redis"] is not None
     return Target(redis, config.data_dir, config.namespace, config.settings, is_named)
@@ -56,8 +58,3 @@ def load_config(given: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
         sets=given.get("set_") or (),
         environ=environ,
     )
-
-
-def _set_up_log(config: Config, is_given: bool) -> None:
-    # A command's output is its result: what a broker logs as information would hide it.
-    logfmt.setup(config.log_level if is_given else "warning", config.log_format)

@@ -62,7 +62,9 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             shared = msgspec.structs.replace(
-                config, listeners=tuple(listeners), legacy_listen=_bound(legacy)
+                config,
+                listeners=tuple(listeners),
+                legacy_listen=None if legacy is None else Address(*legacy.getsockname()[:2]),
             )
             ops = None
             if config.ops is not None:
@@ -97,10 +99,6 @@ def _reserve_legacy(config: Config) -> AbstractContextManager[socket.socket | No
     """Bind the port of Kafka 0.7 clients, if it is configured."""
     where = config.legacy_listen
     return nullcontext() if where is None else _reserve(where, "--legacy-listen")
-
-
-def _bound(sock: socket.socket | None) -> Address | None:
-    return None if sock is None else Address(*sock.getsockname()[:2])
 
 
 def _reserve(where: Address, option: str = "--listen") -> socket.socket:

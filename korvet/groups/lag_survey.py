@@ -172,7 +172,7 @@ class LagSurvey:
                 return None
             found = await self._read(some)
             total += len(found)
-            kept = nsmallest(max_groups, [*kept, *found], key=_rank)
+            kept = nsmallest(max_groups, [*kept, *found], key=lambda each: (-each.lag, each.group))
         return Survey(kept, total, monotonic() - began, self._ends)
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
@@ -247,11 +247,6 @@ class LagSurvey:
 def _bounds(end: ListOffsetsReply) -> tuple[int, int, int]:
     """Return what changes with each change of a log, except for its configs."""
     return end.first, end.next, end.records
-
-
-def _rank(group: GroupLag) -> tuple[int, str]:
-    """Return the sort key of a group: most lag first, then by id."""
-    return -group.lag, group.group
 
 
 async def await_throttled(pipeline: Awaitable[T]) -> T:

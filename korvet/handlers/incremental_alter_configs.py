@@ -14,9 +14,7 @@ Left out
 - client metrics subscriptions
 """
 
-from korvet.admin.config_edits import Change, Edit
 from korvet.context import Context
-from korvet.wire.messages.alter_configs import AlterConfigsResourceResponse
 from korvet.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -26,17 +24,5 @@ from korvet.wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
-    changes = [
-        Change(
-            row.resource_type,
-            row.resource_name,
-            [Edit(config.name, config.value, config.config_operation) for config in row.configs],
-            False,
-            request.validate_only,
-        )
-        for row in request.resources
-    ]
-    admin = context.services.config_admin
-    return IncrementalAlterConfigsResponse(
-        responses=await admin.alter_each(changes, AlterConfigsResourceResponse)
-    )
+    responses = await context.services.config_admin.alter_each(request)
+    return IncrementalAlterConfigsResponse(responses=responses)

@@ -93,7 +93,7 @@ class ProduceService:
         `may_create` returns whether the client may create a topic of that name. `charge` counts
         created partitions and may raise Refused, `opened` counts decompressed bytes.
         """
-        if not _acks_valid(request.acks, version):
+        if request.acks not in (0, 1, -1) and not (request.acks > 1 and version <= 2):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
         request = _without_repeats(request, version)
         topics = self._cached_topics(request, version)
@@ -314,10 +314,6 @@ class ProduceService:
                 for data in request.topic_data
             ]
         )
-
-
-def _acks_valid(acks: int, version: int) -> bool:
-    return acks in (0, 1, -1) or (acks > 1 and version <= 2)
 
 
 def _without_repeats(request: ProduceRequest, version: int) -> ProduceRequest:

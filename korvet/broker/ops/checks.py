@@ -134,10 +134,6 @@ def losses(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
 
 
-def _losses(checked: Checked) -> Iterator[Finding]:
-    yield from losses(checked.info)
-
-
 def unkept(
     topics: Iterable[tuple[str, Durability | None]],
     info: Mapping[str, str],
@@ -328,7 +324,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 CHECKS: tuple[Callable[[Checked], Iterator[Finding]], ...] = (
     _server,
-    _losses,
+    lambda checked: losses(checked.info),
     _syncing,
     _durability,
     _memory,
