@@ -1,6 +1,6 @@
 """`korvet groups`: list, describe, create, reset, change and delete."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -95,16 +95,8 @@ def create(
 
     It becomes a Redis group of the topics' streams too.
     """
-    wanted = o.parse_positions(topic, to)
-
-    async def run(log: Log, is_known: bool) -> list[table_output.Row]:
-        if is_known:
-            raise StartError(
-                f"There is a group {name!r} already: move it with `korvet groups reset`."
-            )
-        return await _reset(log, name, wanted)
-
-    table_output.table(("topic", "partition", "offset"), _on_group(run, via, name), header=header)
+    refusal = f"There is a group {name!r} already: move it with `korvet groups reset`."
+    _move(via, name, o.parse_positions(topic, to), header, is_new=True, refusal=refusal)
 
 
 @o.command(app, "reset")
@@ -117,31 +109,32 @@ def reset(
     """
     wanted = o.parse_positions(topic, to)
     o.check_group_name(name)
+    refusal = (
+        f"There is no group {name!r}: `korvet groups list` names them, and `korvet groups create` "
+        "makes one."
+    )
+    _move(via, name, wanted, header, is_new=False, refusal=refusal)
 
-    async def run(log: Log, is_known: bool) -> list[table_output.Row]:
-        if not is_known:
-            raise StartError(
-                f"There is no group {name!r}: `korvet groups list` names them, and "
-                "`korvet groups create` makes one."
-            )
+
+def _move(
+    via: Via, name: str, wanted: dict[str, Position], header: bool, *, is_new: bool, refusal: str
+) -> None:
+    """Move a group, which is new or exists, and print its offsets. Raises StartError."""
+
+    async def move(log: Log, is_known: bool) -> list[table_output.Row]:
+        if is_known is is_new:
+            raise StartError(refusal)
         return await _reset(log, name, wanted)
-
-    table_output.table(("topic", "partition", "offset"), _on_group(run, via, name), header=header)
-
-
-def _on_group(
-    work: Callable[[Log, bool], Awaitable[list[table_output.Row]]], via: Via, name: str
-) -> list[table_output.Row]:
-    """Run `work` with the log, and whether it has the group; return its result."""
 
     async def by_brokers(requests: Requests) -> list[table_output.Row]:
         groups = await _list(requests)
-        return await work(BrokerLog(requests), name in [row[0] for row in groups])
+        return await move(BrokerLog(requests), name in [row[0] for row in groups])
 
     async def here(log: AsyncKorvet) -> list[table_output.Row]:
-        return await work(log, bool(await log.store.command("EXISTS", log.keys.group(name).group)))
+        return await move(log, bool(await log.store.command("EXISTS", log.keys.group(name).group)))
 
-    return via.run(by_brokers) if via.has_brokers else on_log(here, via.target)
+    rows = via.run(by_brokers) if via.has_brokers else on_log(here, via.target)
+    table_output.table(("topic", "partition", "offset"), rows, header=header)
 
 
 @o.command(app, "delete")
