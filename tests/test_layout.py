@@ -24,7 +24,7 @@ OTHERS = {
 """The folders that test no single package, and their content."""
 SMALL = """
     broker/ops/readiness broker/telemetry cli/bench
-    cli/brokers console/pages/transactions console/thread embedded_redis/defaults
+    cli/brokers console/thread embedded_redis/defaults
     spark/entry_points/pyspark_korvet testing/fixtures
 """
 """Modules below 100 lines with one importer that were there before the rule."""

@@ -119,7 +119,7 @@ async def sign_in(request: Request, console: ConsoleServices) -> Response:
             return begun
         except PageError as refused:
             error, status = str(refused), refused.status
-    body = render.sign_in(visit, to, error)
+    body = render.sign_in(visit, to, error, visit.form.get("user", ""))
     response = Response(body, status, media_type="text/html")
     _set(response, visit, session)
     return response

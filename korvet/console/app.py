@@ -24,11 +24,18 @@ from korvet.topics.lifecycle import Refused
 
 log = logfmt.get("console")
 
-_STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STATIC = {
+    "console.css": "text/css",
+    "console.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "icons.svg": "image/svg+xml",
+    "inter.woff2": "font/woff2",
+}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

@@ -14,6 +14,7 @@ from korvet.console.visit import PageError, Visit, check
 from korvet.groups import description
 from korvet.groups.description import CLASSIC, TopicPartition, describe_any, require_topics
 from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, parse_commits, redis_ms
+from korvet.groups.lag_survey import Sample, is_growing, read_earlier
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.share_group import SharePartition
 from korvet.security.acl import Operation, ResourceType
@@ -119,6 +120,8 @@ class OffsetRow(msgspec.Struct, frozen=True):
     metadata: str
     member: str
     """The member that the partition is assigned to, empty for none."""
+    grows: bool
+    """Whether the lag is greater than some minutes ago."""
 
 
 async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRow], int]:
@@ -136,7 +139,11 @@ async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRo
         if topic is not None and visit.context().may_describe(name, audit=False):
             topics[name] = topic
     shown = [partition for partition in places if partition[0] in topics]
-    rows = await _offset_rows(visit, topics, shown[:MAX_ROWS], commits, owners, counted)
+    services = visit.services
+    samples = await read_earlier(services.store, services.keys, [group.id])
+    rows = await _offset_rows(
+        visit, topics, shown[:MAX_ROWS], commits, owners, counted, samples.get(group.id)
+    )
     return rows, len(shown) - len(shown[:MAX_ROWS])
 
 
@@ -147,6 +154,7 @@ async def _offset_rows(
     commits: dict[TopicPartition, CommittedOffset],
     owners: dict[TopicPartition, str],
     counted: dict[TopicPartition, int],
+    earlier: Sample | None,
 ) -> list[OffsetRow]:
     store = visit.services.store
     ends = await store.run_many(
@@ -176,6 +184,7 @@ async def _offset_rows(
                 commit_ms=commit.time_ms,
                 metadata=commit.metadata.encode("utf-8", "replace").decode(),
                 member=owners.get(partition, ""),
+                grows=is_growing(records, earlier, *partition),
             )
         )
     return rows

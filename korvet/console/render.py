@@ -1,6 +1,8 @@
 """Templates: one environment that escapes everything, and the filters of numbers and times."""
 
 import hmac
+import re
+import time
 from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
@@ -32,6 +34,8 @@ def _environment() -> Environment:
         "marked": marked,
         "moment": moment,
         "ago": ago,
+        "when": when,
+        "coloured": coloured,
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda pairs: urlencode(pairs),
     }
@@ -68,11 +72,13 @@ def _done(visit: Visit) -> str:
     )
 
 
-def sign_in(visit: Visit, to: str, error: str) -> str:
+def sign_in(visit: Visit, to: str, error: str, user: str = "") -> str:
     """Return the page of the sign-in."""
     csrf = visit.console.sessions.token(visit.session)
     template = _environment().get_template("sign_in.html")
-    return template.render(visit=None, csrf=csrf, to=to, error=error, done="", here="/sign-in")
+    return template.render(
+        visit=None, csrf=csrf, to=to, user=user, error=error, done="", here="/sign-in"
+    )
 
 
 def failure(status: int, sentence: str, visit: Visit | None) -> str:
@@ -85,6 +91,48 @@ def failure(status: int, sentence: str, visit: Visit | None) -> str:
         section=visit.section if visit else "",
         **{"status": status, "phrase": phrase, "error": sentence, "done": "", "here": ""},
     )
+
+
+def when(ms: int) -> Markup:
+    """Return a time as its distance from now, with the exact time as its title."""
+    if ms < 0:
+        return Markup('<span class="quiet-text">-</span>')
+    seconds, exact = time.time() - ms / 1000, moment(ms)
+    day = 86_400
+    if abs(seconds) > 30 * day:
+        text = exact[:10] if exact[4] == "-" else exact
+    elif abs(seconds) < 2:
+        text = "now"
+    else:
+        text = f"{_whole(seconds)} ago" if seconds > 0 else f"in {_whole(-seconds)}"
+    return Markup('<time data-ms="{}" title="{} UTC">{}</time>').format(ms, exact, text)
+
+
+def _whole(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_JSON = re.compile(
+    r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d[\d.eE+-]*)|\b(true|false|null)\b|([^"\dtfn-]+|.)'
+)
+
+
+def coloured(text: str) -> Markup:
+    """Return JSON with its parts marked."""
+
+    def mark(token: re.Match[str]) -> str:
+        string, colon, number, word, other = token.groups(default="")
+        if other:
+            return escape(other)
+        kind = "key" if colon else "text" if string else "number" if number else "word"
+        return Markup('<span class="j-{}">{}</span>{}').format(
+            kind, string or number or word, colon
+        )
+
+    return Markup(_JSON.sub(mark, text))
 
 
 def count(number: float) -> str:
@@ -136,11 +184,11 @@ def chart(
     highest = max((value for _, value in shown), default=0)
     lines: list[list[str]] = []
     before = 0
-    for time, value in shown:
-        if not lines or time - before > gap_ms:
+    for at_ms, value in shown:
+        if not lines or at_ms - before > gap_ms:
             lines.append([])
-        before = time
-        x = (time - from_ms) * WIDTH / max(1, to_ms - from_ms)
+        before = at_ms
+        x = (at_ms - from_ms) * WIDTH / max(1, to_ms - from_ms)
         y = HEIGHT - 1 - (HEIGHT - 3) * value / max(1, highest)
         if not lines[-1]:
             # A line of one point would not be seen.

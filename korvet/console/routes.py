@@ -86,8 +86,14 @@ class Form(msgspec.Struct, frozen=True):
     back: str
 
 
-_PAGE = Parameter("page", "Number of the page, from 1.")
-_SEARCH = Parameter("q", "Part of the name.")
+_LIST = (
+    Parameter("q", "Part of the name."),
+    Parameter("page", "Number of the page, from 1."),
+    Parameter("size", "Rows on a page, at most 200."),
+    Parameter("sort", "A field of the rows to sort by, such as name; -name is descending."),
+)
+_PAGE = _LIST[1]
+_SEARCH = _LIST[0]
 _GROUP = Parameter("id", "Id of the group.")
 _TO = Parameter("to", "earliest, latest, an offset, a time (ISO 8601) or an age (15m, 2h, 1d).")
 _BROWSE = (
@@ -131,7 +137,7 @@ PAGES = (
     Page("/", "overview.html", overview.load, overview.Overview, "State of the cluster."),
     Page("/topics", "topics.html", topics.load, topics.Topics,
         "Topics with size and slowest group.",
-        (_SEARCH, _PAGE, Parameter("lags", "0 leaves out the slowest groups."))),
+        (*_LIST, Parameter("lags", "0 leaves out the slowest groups."))),
     Page("/create-topic", "create_topic.html", topics.load_new, topics.NewTopic,
         "Defaults of a new topic."),
     Page(TOPIC, "topic.html", topic.load, topic.TopicPage,
@@ -146,7 +152,7 @@ PAGES = (
     Page(f"{TOPIC}/produce", "produce.html", topic.load_produce, topic.ProduceForm,
         "Partitions of a topic, and the largest batch it takes."),
     Page("/groups", "groups.html", group.load_list, group.Groups,
-        "Groups with state, members and lag.", (_SEARCH, _PAGE)),
+        "Groups with state, members and lag.", _LIST),
     Page("/group", "group.html", group.load, group.GroupPage,
         "A group: members, offsets, lag over time, and why it is stuck.",
         (_GROUP, Parameter("history", "0 leaves out the lag over time."))),
@@ -154,7 +160,7 @@ PAGES = (
         "Preview of a reset of a group.", (_GROUP, Parameter("topic", "The topic."), _TO),
         reset.load_form),
     Page("/transactions", "transactions.html", transactions.load, transactions.Transactions,
-        "Transactional ids, those with an open transaction first.", (_SEARCH, _PAGE)),
+        "Transactional ids, those with an open transaction first.", _LIST),
     Page("/scripts", "scripts.html", scripts.load, scripts.Scripts,
         "Lua scripts with version, calls, latency and errors.", (_SEARCH,)),
     Page("/users", "users.html", security.load_users, security.UsersPage, "Users."),

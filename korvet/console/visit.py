@@ -10,10 +10,10 @@ Rules
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -32,11 +32,18 @@ from korvet.security.quotas import CONSUMER_BYTES
 from korvet.security.session import ANONYMOUS, Principal, Session
 from korvet.wire.schema import Message
 
+S = TypeVar("S")
 T = TypeVar("T")
 CLIENT_ID = "korvet-console"
 LISTENER = "CONSOLE"
 MAX_BODY = 2 << 20
 """Max bytes of a request: a form with a produced record, or records as JSON."""
+MAX_PAGE = 200
+"""Max rows of a list on a page."""
+MAX_SORTED = 500
+"""Max rows that are read to sort a list."""
+_ONCE = ("done", "mark", "page", "cursor")
+"""Parameters that a link to another view of the page leaves out."""
 MENU = (
     ("/", "Overview"),
     ("/topics", "Topics"),
@@ -66,6 +73,20 @@ class PageError(Exception):
         super().__init__(sentence)
         self.status = status
         self.code = code or _CODES.get(status, status)
+
+
+def _field(row: Any, path: str) -> tuple[bool, Any] | None:
+    """Return the sort key that a field of a row is; None without the field."""
+    for name in path.split("."):
+        if isinstance(row, msgspec.Struct):
+            row = getattr(row, name, None) if name in row.__struct_fields__ else None
+        elif isinstance(row, tuple) and name.isdigit() and int(name) < len(row):
+            row = row[int(name)]
+        else:
+            return None
+    if row is None:
+        return None
+    return (False, row) if isinstance(row, int | float) else (True, str(row).lower())
 
 
 class Visit:
@@ -100,11 +121,51 @@ class Visit:
             raise PageError(400, f"{name} must be a number, not {text!r}.")
         return min(int(text), maximum)
 
+    def ordered(self, rows: Sequence[T], table: str = "") -> Sequence[T]:
+        """Return rows in the order of the query's `sort`: a field, after - for descending.
+
+        Rows without the field are last. A page with several tables has a parameter for each.
+        """
+        name = self.query(f"sort.{table}" if table else "sort")
+        field = name.removeprefix("-")
+        if not field:
+            return rows
+        known, unknown = [], []
+        for row in rows:
+            key = _field(row, field)
+            if key is None:
+                unknown.append(row)
+            else:
+                known.append((key, row))
+        known.sort(key=lambda each: each[0], reverse=name != field)
+        return [row for _, row in known] + unknown
+
+    def link(self, **changes: object) -> str:
+        """Return the query of this page with changes."""
+        kept = {k: v for k, v in self.request.query_params.items() if k not in _ONCE}
+        return "?" + urlencode({**kept, **{k: v for k, v in changes.items() if v != ""}})
+
     def page_of(self, rows: Sequence[T], size: int) -> tuple[Sequence[T], int, int]:
-        """Return the rows of the query's `page`, its number, and the number of pages."""
+        """Return the rows of the query's `page`, its number, and the number of pages.
+
+        The query's `size` is the number of rows on a page.
+        """
+        size = max(1, self.number("size", size, MAX_PAGE))
         pages = max(1, -(-len(rows) // size))
         page = max(1, self.number("page", 1, pages))
         return rows[(page - 1) * size : page * size], page, pages
+
+    async def list_of(
+        self, names: Sequence[S], size: int, read: Callable[[Sequence[S]], Awaitable[list[T]]]
+    ) -> tuple[Sequence[T], int, int, bool]:
+        """Return a page of the rows that `read` returns, its number and the number of pages.
+
+        The last value is False if there are too many rows to sort them all: the page is sorted.
+        """
+        if self.query("sort") and len(names) <= MAX_SORTED:
+            return (*self.page_of(self.ordered(await read(names)), size), True)
+        shown, page, pages = self.page_of(names, size)
+        return self.ordered(await read(shown)), page, pages, not self.query("sort")
 
     async def read_body(self) -> bytes:
         """Read the body of the request. Raises PageError."""

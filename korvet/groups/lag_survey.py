@@ -261,6 +261,10 @@ SHARDS = 16
 MAX_ROWS = 2_000
 """Partitions with lag in a sample, over all groups."""
 MINUTE_MS = 60_000
+EARLIER = (5, 6, 4, 7, 3, 8)
+"""Ages of the sample that a lag is compared with, in minutes: the first one that there is."""
+MIN_GROWTH = 10
+"""Records by which a lag may grow and count as stable."""
 
 Topics = dict[str, list[int]]
 """Partition and lag in turn, by topic."""
@@ -320,15 +324,50 @@ async def read_samples(store: AsyncStore, keys: Keys, group: str) -> list[Sample
     flat = await store.command("HGETALL", keys.lag_history(shard_of(group)))
     found = []
     for minute, raw in zip(flat[::2], flat[1::2], strict=True):
-        stored = msgspec.msgpack.decode(zlib.decompress(raw), type=_Stored)
-        topics = stored.groups.get(group, {})
-        lags = {
-            (topic, number): lag
-            for topic, pairs in topics.items()
-            for number, lag in zip(pairs[::2], pairs[1::2], strict=True)
-        }
-        found.append(Sample(int(minute) * MINUTE_MS, stored.cut, lags))
+        found.append(_decode(int(minute) * MINUTE_MS, raw, group))
     return sorted(found, key=lambda each: each.at_ms)
+
+
+def _decode(at_ms: int, raw: bytes, group: str) -> Sample:
+    """Return the sample of a group in that of its shard."""
+    stored = msgspec.msgpack.decode(zlib.decompress(raw), type=_Stored)
+    lags = {
+        (topic, number): lag
+        for topic, pairs in stored.groups.get(group, {}).items()
+        for number, lag in zip(pairs[::2], pairs[1::2], strict=True)
+    }
+    return Sample(at_ms, stored.cut, lags)
+
+
+async def read_earlier(store: AsyncStore, keys: Keys, groups: Iterable[str]) -> dict[str, Sample]:
+    """Return the recorded lag of groups about five minutes ago, of those that have a sample."""
+    now = await redis_ms(store) // MINUTE_MS
+    minutes = [now - ago for ago in EARLIER]
+    shards: dict[int, bytes | None] = {}
+    found = {}
+    for group in groups:
+        shard = shard_of(group)
+        if shard not in shards:
+            rows = await store.command("HMGET", keys.lag_history(shard), *minutes)
+            shards[shard] = next(filter(None, rows), None)
+        if raw := shards[shard]:
+            found[group] = _decode(0, raw, group)
+    return found
+
+
+def is_growing(lag: int, earlier: Sample | None, topic: str = "", partition: int = -1) -> bool:
+    """Return whether a lag grew by a tenth, and by more than a few records; False if unknown.
+
+    It is that of the group, of a topic or of a partition.
+    """
+    if earlier is None:
+        return False
+    before = earlier.cut + sum(
+        records
+        for (name, number), records in earlier.lags.items()
+        if topic in ("", name) and partition in (-1, number)
+    )
+    return lag - before > max(MIN_GROWTH, before // 10)
 
 
 def shard_of(group: str) -> int:

@@ -22,6 +22,7 @@ from tests.support.running_console import RunningConsole, running_console
 
 pytestmark = pytest.mark.browser
 
+expect.set_options(timeout=15_000)
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PAGES = (
     "/",
@@ -111,7 +112,7 @@ class Screen:
 def screen(chromium: Browser, shop: RunningConsole, tmp_path: Path) -> Iterator[Screen]:
     folder = IMAGES if os.environ.get("KORVET_SCREENSHOTS") else tmp_path
     context = chromium.new_context(
-        viewport={"width": 1000, "height": 620}, color_scheme="light", locale="en-GB"
+        viewport={"width": 1280, "height": 720}, color_scheme="light", locale="en-GB"
     )
     context.set_default_timeout(15_000)
     made = Screen(context.new_page(), shop.url, folder)
@@ -127,8 +128,10 @@ def test_a_newcomer_does_everything_from_the_console(screen: Screen, shop: Runni
     page.get_by_label("Name", exact=True).fill("tea")
     page.get_by_label("Partitions", exact=True).fill("2")
     page.get_by_label("Offsets").select_option("dense")
+    page.evaluate("window.isLoadedOnce = true")
     page.get_by_role("button", name="Create topic").click()
     expect(page.get_by_role("status")).to_have_text("Topic tea was created.")
+    assert page.evaluate("window.isLoadedOnce"), "a change loads no page"
 
     for at in range(3):
         page.get_by_role("link", name="Produce", exact=True).click()
@@ -139,7 +142,7 @@ def test_a_newcomer_does_everything_from_the_console(screen: Screen, shop: Runni
         expect(page.get_by_role("status")).to_contain_text("was appended to partition")
         page.get_by_role("link", name="tea", exact=True).click()
 
-    page.get_by_role("link", name="Records", exact=True).click()
+    page.get_by_label("Of the topic").get_by_role("link", name="Records").click()
     expect(page.locator("#records tr")).to_have_count(3)
     page.get_by_label("Key is").fill("cup-1")
     page.get_by_role("button", name="Find").click()
@@ -192,6 +195,57 @@ def test_the_topics_and_a_topic(screen: Screen) -> None:
     expect(page.locator("svg.bar rect.local")).to_have_count(1)
     screen.open("/topics/orders")
     screen.shot("topic")
+    page.set_viewport_size({"width": 390, "height": 720})
+    page.emulate_media(color_scheme="dark")
+    screen.open("/groups")
+    expect(page.get_by_role("columnheader", name="Lag")).to_be_visible()
+    screen.shot("phone")
+
+
+def test_a_list_is_sorted_by_its_headers_and_has_a_page_size(screen: Screen) -> None:
+    page = screen.open("/topics")
+    header = page.get_by_role("columnheader", name="Partitions")
+    for order, first in (("descending", "orders"), ("ascending", "customers")):
+        header.get_by_role("link").click()
+        expect(header).to_have_attribute("aria-sort", order)
+        expect(page.get_by_role("row").nth(1)).to_contain_text(first)
+    screen.open("/topics?size=2")
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.get_by_role("link", name="50", exact=True).click()
+    expect(page.get_by_role("row")).to_have_count(4)
+
+
+def test_the_palette_finds_a_group_and_a_slash_the_search(screen: Screen) -> None:
+    page = screen.open("/topics")
+    page.evaluate("window.isLoadedOnce = true")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("ledg")
+    expect(page.locator("dialog li")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("ledger")
+    assert page.evaluate("window.isLoadedOnce")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Topics")
+
+
+def test_a_lag_is_red_if_it_grows_only(screen: Screen, shop: RunningConsole) -> None:
+    shop.log.reset("falling", "orders", "earliest")
+    plant(shop, "falling", {5: {"orders": [0, 1]}})
+    page = screen.open("/groups")
+    screen.shot("groups")
+    lag = "getComputedStyle(each.querySelector('td.num span')).color"
+    colours = page.locator("tbody tr").evaluate_all(
+        f"rows => rows.map(each => [each.querySelector('a').textContent, {lag}])"
+    )
+    red = [name for name, colour in colours if colour == "rgb(179, 38, 30)"]
+    assert red == ["falling"]
+    expect(page.get_by_role("row", name="falling").locator(".lag")).to_be_visible()
+    screen.open("/group?id=falling")
+    expect(page.locator("#offsets-rows .lag").first).to_be_visible()
+    shop.log.reset("falling", "orders", "latest")
 
 
 def test_the_rate_of_a_topic_and_the_lag_over_time_are_live(
@@ -264,13 +318,13 @@ def test_a_stuck_group_has_its_evidence(screen: Screen, shop: RunningConsole) ->
     expect(page.get_by_role("figure")).to_have_count(2)
     expect(page.locator("details .line")).to_have_count(2)
     page.get_by_text("By partition, the last hour").click()
-    page.set_viewport_size({"width": 1000, "height": 900})
+    page.set_viewport_size({"width": 1280, "height": 900})
     screen.shot("group")
     page.locator(".findings").get_by_role("link", name="Show").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Offset")
     consumer.close()
     page = screen.open("/group/reset?id=billing&topic=orders&to=latest")
-    page.set_viewport_size({"width": 1000, "height": 480})
+    page.set_viewport_size({"width": 1280, "height": 520})
     screen.shot("reset")
 
 
@@ -285,7 +339,7 @@ def test_each_page_fits_a_phone_and_has_names_for_its_fields(
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 375
     assert page.evaluate(_NAMELESS) == []
     assert page.evaluate(_PALE) == []
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
     assert dark is (scheme == "dark")
     context.close()
     assert screen.errors == []
@@ -300,7 +354,7 @@ def test_the_style_sheet_has_each_class_of_a_page_and_colours_its_bars(
     page.goto(shop.url + path)
     assert page.evaluate(_UNSTYLED) == []
     fills = page.evaluate(_FILLS)
-    assert set(fills) <= {"rgb(107, 143, 184)", "rgb(194, 84, 63)", "rgb(217, 164, 0)"}
+    assert set(fills) <= {"rgb(148, 163, 184)", "rgb(91, 127, 224)", "rgb(217, 164, 0)"}
     assert bool(fills) is (path in ("/topics/orders", "/group?id=billing"))
     context.close()
 
@@ -409,7 +463,7 @@ def test_without_scripts_the_pages_work(chromium: Browser, shop: RunningConsole)
     page = context.new_page()
     page.goto(f"{shop.url}/topics")
     page.get_by_role("link", name="payments").click()
-    page.get_by_role("link", name="Records", exact=True).click()
+    page.get_by_label("Of the topic").get_by_role("link", name="Records").click()
     expect(page.locator("#records tr")).to_have_count(25)
     expect(page.get_by_role("button", name="Follow")).to_be_hidden()
     context.close()

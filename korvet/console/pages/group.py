@@ -210,16 +210,20 @@ class GroupRow(msgspec.Struct, frozen=True):
     """Up to five of their topics."""
     is_counted: bool
     """False if the page has too many commits to count this group's lag."""
+    grows: bool
+    """Whether the lag is greater than some minutes ago."""
 
 
 class Groups(msgspec.Struct, frozen=True):
     """A page of the groups, by name."""
 
-    groups: list[GroupRow]
+    groups: Sequence[GroupRow]
     total: int
     page: int
     pages: int
     search: str
+    is_sorted: bool
+    """False if there are too many groups to sort more than this page."""
 
 
 async def load_list(visit: Visit) -> Groups:
@@ -231,9 +235,16 @@ async def load_list(visit: Visit) -> Groups:
         if search.lower() in name.lower()
         and visit.may(Operation.DESCRIBE, ResourceType.GROUP, name)
     ]
-    shown, page, pages = visit.page_of(names, GROUPS_ON_PAGE)
+    rows, page, pages, is_sorted = await visit.list_of(
+        names, GROUPS_ON_PAGE, lambda shown: _rows(visit, shown)
+    )
+    return Groups(rows, len(names), page, pages, search, is_sorted)
+
+
+async def _rows(visit: Visit, shown: Sequence[str]) -> list[GroupRow]:
     services = visit.services
     store = services.store
+    earlier = await lag_survey.read_earlier(store, services.keys, shown)
     rows = []
     counted = 0
     for group in await read_groups(services.node, shown):
@@ -259,6 +270,7 @@ async def load_list(visit: Visit) -> Groups:
                 partitions,
                 topics[:5],
                 is_counted,
+                lag_survey.is_growing(lag, earlier.get(group.name)),
             )
         )
-    return Groups(rows, len(names), page, pages, search)
+    return rows

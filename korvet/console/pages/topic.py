@@ -19,6 +19,7 @@ from korvet.console.visit import NO_TOPIC, PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.groups.description import SHARE
 from korvet.groups.lag import GroupPositions, lag_call, read_groups
+from korvet.groups.lag_survey import is_growing, read_earlier
 from korvet.groups.share_group import describe_partitions, share_places
 from korvet.log import foreign_entries
 from korvet.log.tables import sizes
@@ -47,6 +48,8 @@ class GroupLag(msgspec.Struct, frozen=True):
     """Partitions with a commit or a member, or with state of a share group."""
     newest_commit_ms: int
     """Time of the last commit, -1 if unknown."""
+    grows: bool = False
+    """Whether the lag is greater than some minutes ago."""
 
 
 class TopicLags(msgspec.Struct, frozen=True):
@@ -92,10 +95,14 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
         row[0] += max(0, lag)
         row[1] += 1
         row[2] = max(row[2], time_ms)
+    earlier = await read_earlier(store, services.keys, {row[0] for row in lags})
     return TopicLags(
         {
             topic: sorted(
-                (GroupLag(name, *row) for name, row in by_group.items()),
+                (
+                    GroupLag(name, lag, count, at_ms, is_growing(lag, earlier.get(name), topic))
+                    for name, (lag, count, at_ms) in by_group.items()
+                ),
                 key=lambda lag: (-lag.lag, lag.group),
             )
             for topic, by_group in sums.items()

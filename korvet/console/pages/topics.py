@@ -1,5 +1,6 @@
 """The list of topics."""
 
+from collections.abc import Sequence
 from time import time
 
 import msgspec
@@ -37,7 +38,7 @@ class TopicRow(msgspec.Struct, frozen=True):
 class Topics(msgspec.Struct, frozen=True):
     """A page of the topics, by name."""
 
-    topics: list[TopicRow]
+    topics: Sequence[TopicRow]
     total: int
     """Topics that match."""
     page: int
@@ -47,6 +48,8 @@ class Topics(msgspec.Struct, frozen=True):
     """Time of the reading: two of them give the rate of each topic."""
     has_all_groups: bool
     """False if there are more groups than a page reads: another one may be slower."""
+    is_sorted: bool
+    """False if there are too many topics to sort more than this page."""
 
 
 async def load(visit: Visit) -> Topics:
@@ -58,9 +61,22 @@ async def load(visit: Visit) -> Topics:
         for topic in await visit.services.topics.all()
         if search.lower() in topic.name.lower() and context.may_describe(topic.name, audit=False)
     ]
-    shown, page, pages = visit.page_of(found, PAGE)
-    # An open page repeats its read for the rates only.
-    lags = TopicLags({}, False) if visit.query("lags") == "0" else await lags_of(visit, shown)
+    lags = TopicLags({}, False)
+
+    async def read(shown: Sequence[Topic]) -> list[TopicRow]:
+        nonlocal lags
+        # An open page repeats its read for the rates only.
+        if visit.query("lags") != "0":
+            lags = await lags_of(visit, shown)
+        return await _rows(visit, shown, lags)
+
+    rows, page, pages, is_sorted = await visit.list_of(found, PAGE, read)
+    now_ms = int(time() * 1000)
+    is_complete = lags.is_complete
+    return Topics(rows, len(found), page, pages, search, now_ms, is_complete, is_sorted)
+
+
+async def _rows(visit: Visit, shown: Sequence[Topic], lags: TopicLags) -> list[TopicRow]:
     calls: list[Call[ListOffsetsReply]] = []
     sized = set()
     for topic in shown:
@@ -86,7 +102,7 @@ async def load(visit: Visit) -> Topics:
                 groups=len(groups),
             )
         )
-    return Topics(rows, len(found), page, pages, search, int(time() * 1000), lags.is_complete)
+    return rows
 
 
 async def _records(visit: Visit, topic: Topic, parts: list[ListOffsetsReply]) -> int:

@@ -33,7 +33,7 @@ class TransactionRow(msgspec.Struct, frozen=True):
 class Transactions(msgspec.Struct, frozen=True):
     """A page of the transactional ids, those with an open transaction first."""
 
-    transactions: list[TransactionRow]
+    transactions: Sequence[TransactionRow]
     total: int
     open: int
     page: int
@@ -41,6 +41,8 @@ class Transactions(msgspec.Struct, frozen=True):
     search: str
     is_complete: bool
     """False if there are more ids than a page reads: open ones may be on later pages."""
+    is_sorted: bool
+    """False if there are too many ids to sort more than this page."""
 
 
 async def load(visit: Visit) -> Transactions:
@@ -58,19 +60,24 @@ async def load(visit: Visit) -> Transactions:
         is_open[name] = not state.error and state.state.decode() in _OPEN
         now_ms = max(now_ms, state.now_ms)
     names.sort(key=lambda name: not is_open[name])
-    shown, page, pages = visit.page_of(names, PAGE)
+    rows, page, pages, is_sorted = await visit.list_of(
+        names, PAGE, lambda shown: _rows(visit, shown, now_ms)
+    )
     return Transactions(
-        await _rows(visit, shown, now_ms) if shown else [],
+        rows,
         len(names),
         sum(is_open.values()),
         page,
         pages,
         search,
         len(read) == len(names),
+        is_sorted,
     )
 
 
 async def _rows(visit: Visit, names: Sequence[str], now_ms: int) -> list[TransactionRow]:
+    if not names:
+        return []
     answer = await visit.call(DescribeTransactionsRequest(transactional_ids=list(names)))
     rows = []
     for state in answer.transaction_states:
