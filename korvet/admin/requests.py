@@ -68,10 +68,14 @@ def create_topic(
     return CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
 
 
-def add_partitions(name: str, count: int) -> CreatePartitionsRequest:
+def add_partitions(
+    name: str, count: int, *, validate_only: bool = False
+) -> CreatePartitionsRequest:
     """Return the request that raises a topic's number of partitions to `count`."""
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    return CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False)
+    return CreatePartitionsRequest(
+        topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only
+    )
 
 
 def delete_topic(name: str, topic_id: UUID = ZERO_UUID) -> DeleteTopicsRequest:

@@ -119,7 +119,8 @@ class _Plan:
                 )
             if count is not None and count > found:
                 rows = [(CHANGE, "topic", name, "partitions", found, count)]
-                steps.append(_Step(rows, partial(log.add_partitions, name, count)))
+                grow = partial(log.add_partitions, name, count)
+                steps.append(_Step(rows, grow, partial(grow, validate_only=True)))
             steps += self._changed_configs(name, topic.configs, configs[name])
         if self._prune:
             for name in known:

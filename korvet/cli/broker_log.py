@@ -163,9 +163,11 @@ class BrokerLog:
         values = {row.name: row.value for row in created.configs or ()}
         return CreatedTopic(created.num_partitions, values.get("offset.mode") or "")
 
-    async def add_partitions(self, name: str, count: int) -> None:
+    async def add_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Raise a topic's number of partitions to `count`."""
-        answer = await self._requests.call(admin.add_partitions(name, count))
+        answer = await self._requests.call(
+            admin.add_partitions(name, count, validate_only=validate_only)
+        )
         check(answer.results[0])
 
     async def delete_topic(self, name: str) -> None:

@@ -160,7 +160,11 @@ def test_a_file_that_is_refused_changes_nothing(
     assert (code, lines, topics_of(broker)) == (2, [], set()) and sentence in said
 
 
-def test_a_topic_loses_no_partitions(apply: Apply) -> None:
+def test_partitions_are_checked_before_the_first_change(
+    apply: Apply, broker: RunningConsole
+) -> None:
     apply("topics: {a: {partitions: 3}}")
+    code, _, said = apply("topics: {good: {}, a: {partitions: 10001}}")
+    assert code == 2 and "10000 partitions" in said and topics_of(broker) == {"a"}
     code, _, said = apply("topics: {b: {}, a: {partitions: 2}}")
     assert code == 2 and "a has 3 partitions, and the file 2" in said
