@@ -303,6 +303,10 @@ class AsyncStore(ConnectionEvents):
         """Return the address of the server that takes writes to the key."""
         return self._router.for_write(key).address
 
+    def address_of_run(self, run: str) -> Address | None:
+        """Return the address of the master with that run id, None if there is none any more."""
+        return next((each.address for each in self._router.connections() if each.run == run), None)
+
     def histories(self) -> list[str]:
         """Return the ids of the histories of all servers: see `Server.history`."""
         return sorted({each.history for each in self._router.connections() if each.history})

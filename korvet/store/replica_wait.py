@@ -9,6 +9,8 @@ Rules
 - They say nothing about writes on another server: the caller passes the run id of the server.
 - The wait ends if the store leaves the server: another one is the master by then, and what the old
   one's replicas have does not count. The old server may live on without replicas.
+- If a master moves the slot to another, MIGRATE takes the write there: the wait goes on at the new
+  master, once that owns the slot.
 - Callers share a round (group commit): those that come before it is sent are in it. While one is in
   flight, the next is sent after a part of the time that the last one took.
 - The embedded server syncs nothing itself: the round syncs its file. A write after that proves that
@@ -34,6 +36,7 @@ from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, ask, online_replicas, parse_info
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel import always
+from korvet.store.slots import Redirect, parse_redirect
 
 IN_FLIGHT = 16
 """Rounds in flight at a server, for the same replicas and fsync."""
@@ -44,7 +47,9 @@ LONGEST_S = 60.0
 FRESH_S = 1.0
 """Seconds for which a number of replicas is cached."""
 CHECK_S = 0.1
-"""Seconds between two checks whether the store has left the server."""
+"""Seconds between two checks whether the store has left the server, or a slot has moved."""
+LONGEST_MOVE_S = 2.0
+"""Max seconds for the server's answer whether it has moved a slot."""
 
 Requirement: TypeAlias = tuple[int, bool]
 """Replicas, and whether the append-only file is on disk."""
@@ -117,7 +122,7 @@ class ReplicaWait:
                 return count
             run = self._store.run_of(key)
             async with self._connected(address) as (pipeline, _):
-                info = parse_info(await self._ask(key, run, pipeline, "INFO", "replication"))
+                info = parse_info(await self._ask(key, {run}, pipeline, "INFO", "replication"))
             count = online_replicas(info)
             self._known[str(address)] = (monotonic() + FRESH_S, count)
             return count
@@ -149,14 +154,39 @@ class ReplicaWait:
     async def _run(
         self, queue: _Queue, joined: _Round, key: str, run: str, required: Requirement
     ) -> bool:
-        replicas, fsync = required
-        address = self._store.address_of(key)
         # Syncs of one file run one after another, in threads that others need too.
-        limit = 1 if fsync and self._files.get(run) is not None else IN_FLIGHT
-        async with queue.turn(limit), self._connected(address) as (pipeline, here):
-            if here != run:
+        limit = 1 if required[1] and self._files.get(run) is not None else IN_FLIGHT
+        async with queue.turn(limit):
+            address, runs = self._store.address_of_run(run) or self._store.address_of(key), {run}
+            while True:
+                failed: CommandFailed | StoreUnavailable | None = None
+                try:
+                    if not await self._wait_at(address, joined, key, runs, required):
+                        return False
+                except (CommandFailed, StoreUnavailable) as error:
+                    failed = error
+                if failed is None and self._store.run_of(key) in runs:
+                    return True
+                moved = await self._find_move(address, runs, key)
+                if moved is None and failed is not None:
+                    raise failed
+                if moved is None:
+                    return False
+                if moved.asking:
+                    await asyncio.sleep(CHECK_S)
+                else:
+                    address = address.at(moved.host, moved.port)
+                    async with self._connected(address) as (_, here):
+                        runs.add(here)
+
+    async def _wait_at(
+        self, address: Address, joined: _Round, key: str, runs: set[str], required: Requirement
+    ) -> bool:
+        replicas, fsync = required
+        async with self._connected(address) as (pipeline, here):
+            if here not in runs:
                 return False
-            if fsync and (files := await self._files_of(run, pipeline)) is not None:
+            if fsync and (files := await self._files_of(here, pipeline)) is not None:
                 await _sync(files)
                 fsync = False
             limit_ms = max(1, int(joined.limit_s * 1000))
@@ -164,17 +194,38 @@ class ReplicaWait:
             commands: list[tuple[Arg, ...]] = [write_before_wait(key)]
             commands += [("WAIT", replicas, limit_ms)] * (replicas > 0)
             commands += [("WAITAOF", 1, 0, limit_ms)] * fsync
-            asked = [self._ask(key, run, pipeline, *command) for command in commands]
+            asked = [self._ask(key, runs, pipeline, *command) for command in commands]
             _, *replies = await asyncio.gather(*asked)
         enough = not fsync or replies.pop()[0] >= 1
-        enough = enough and (not replicas or replies[0] >= replicas)
-        return enough and self._store.run_of(key) == run
+        return enough and (not replicas or replies[0] >= replicas)
 
-    async def _ask(self, key: str, run: str, pipeline: PipelinedConnection, *command: Arg) -> Any:
-        """Return the reply, unless the store leaves that run of the key's server meanwhile."""
+    async def _find_move(self, address: Address, runs: set[str], key: str) -> Redirect | None:
+        """Return where the server has moved the key's slot, or moves it; None if it does not.
+
+        A former master redirects, too, but to a server that may lack the write.
+        """
+        try:
+            async with (
+                asyncio.timeout(LONGEST_MOVE_S),
+                self._connected(address) as (pipeline, here),
+            ):
+                try:
+                    await ask(pipeline, *write_before_wait(key))
+                    return None
+                except CommandFailed as refused:
+                    moved = parse_redirect(refused.message, address.host)
+                info = parse_info(await ask(pipeline, "INFO", "replication"))
+                return moved if here in runs and info["role"] == "master" else None
+        except (StoreUnavailable, TimeoutError):
+            return None
+
+    async def _ask(
+        self, key: str, runs: set[str], pipeline: PipelinedConnection, *command: Arg
+    ) -> Any:
+        """Return the reply, unless the store leaves those runs of the key's server meanwhile."""
         asked = asyncio.ensure_future(ask(pipeline, *command))
         try:
-            while not asked.done() and self._store.run_of(key) == run:
+            while not asked.done() and self._store.run_of(key) in runs:
                 await asyncio.wait([asked], timeout=CHECK_S)
             if not asked.done():
                 raise StoreUnavailable("the server is no longer the master")

@@ -16,8 +16,9 @@ from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
 from korvet.scripts.keys import Keys
+from korvet.store import replica_wait
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import ScriptFailed, StoreRefused, StoreUnavailable
+from korvet.store.errors import ScriptFailed, StoreError, StoreRefused, StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
 from korvet.store.sync_store import SyncStore
@@ -320,3 +321,37 @@ async def test_a_script_runs_whole_or_not_while_its_slot_moves(nodes: TestCluste
         # The key that is always absent is no second group.
         beats = sync.run(heartbeats_of(Keys(), [("g", "m", "", 1)]))
         assert (beats.errors, beats.waits) == ([ErrorCode.UNKNOWN_MEMBER_ID], [-1])
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+async def test_a_wait_for_replicas_goes_on_where_its_slot_was_moved(
+    nodes: TestCluster, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only node 0 has a replica. What a former master redirects to may lack the write."""
+    key, asked = key_of_node(nodes, 1), replica_wait.ask
+
+    async def ask(pipeline: Any, *command: Any) -> Any:
+        reply = await asked(pipeline, *command)
+        if command[0] == "INFO":
+            return reply.replace(b"role:master", f"role:{role}".encode())
+        return reply
+
+    monkeypatch.setattr(replica_wait, "ask", ask)
+    async with connect(nodes.url) as store:
+        copies, run = ReplicaWait(store), store.run_of(key)
+        await store.run(push(key, b"x"))
+        slot, ids = key_slot(key.encode()), nodes.ids()
+        nodes.ask(0, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[1])
+        nodes.ask(1, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[0])
+        waiting = asyncio.create_task(copies.wait(key, run=run, required=(1, False), timeout_s=30))
+        await asyncio.wait([waiting], timeout=0.01)
+        await asyncio.to_thread(nodes.move, key, 1, 0)
+        try:
+            if role == "master":
+                assert await waiting
+            else:
+                with pytest.raises(StoreError, match=r"EVAL: (ASK|MOVED)"):
+                    await waiting
+        finally:
+            await copies.close()
+            await asyncio.to_thread(nodes.move, key, 0, 1)
