@@ -10,7 +10,7 @@ import pytest
 
 from korvet.topics.table import Topic
 from tests.spark.data_source_driver import read
-from tests.spark.spark_sessions import PROJECT, environment
+from tests.spark.spark_sessions import PROJECT, QUICK, SMALL, environment
 from tests.spark.topic_log import Log
 
 pytestmark = pytest.mark.spark
@@ -30,6 +30,10 @@ def run(*words: str, log: Log, folder: Path) -> None:
     binaries = str(Path(sys.executable).parent)
     env = environment()
     env |= {"KORVET_REDIS_URL": log.url, "PATH": f"{binaries}:{env['PATH']}"}
+    env["SPARK_CONF_DIR"] = str(folder)
+    settings = {"spark.driver.extraJavaOptions": QUICK, "spark.ui.enabled": "false", **SMALL}
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
 
