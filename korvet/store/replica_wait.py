@@ -9,8 +9,8 @@ Rules
 - They say nothing about writes on another server: the caller passes the run id of the server.
 - The wait ends if the store leaves the server: another one is the master by then, and what the old
   one's replicas have does not count. The old server may live on without replicas.
-- If a master moves the slot to another, MIGRATE takes the write there: the wait goes on at the new
-  master, once that owns the slot.
+- If a master moves the slot to another, MIGRATE takes the write there: the wait continues at the
+  new master, once that owns the slot.
 - Callers share a round (group commit): those that come before it is sent are in it. While one is in
   flight, the next is sent after a part of the time that the last one took.
 - The embedded server syncs nothing itself: the round syncs its file. A write after that proves that

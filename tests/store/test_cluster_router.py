@@ -324,7 +324,7 @@ async def test_a_script_runs_whole_or_not_while_its_slot_moves(nodes: TestCluste
 
 
 @pytest.mark.parametrize("role", ["master", "slave"])
-async def test_a_wait_for_replicas_goes_on_where_its_slot_was_moved(
+async def test_a_wait_for_replicas_continues_where_its_slot_was_moved(
     nodes: TestCluster, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only node 0 has a replica. What a former master redirects to may lack the write."""
