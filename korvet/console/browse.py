@@ -51,6 +51,8 @@ class Browsed(msgspec.Struct, frozen=True):
     """Whether there are no records above the cursors."""
     is_limited: bool
     """Whether the limit of work ended the page."""
+    until: float
+    """The time at which the work has to end."""
 
 
 class _Partition:
@@ -80,21 +82,24 @@ async def browse(
     limit: int,
     matches: Match | None = None,
     *,
-    is_newest: bool = False,
+    reads_all: bool = False,
     prepare: Prepare,
+    before: Browsed | None = None,
 ) -> Browsed:
-    """Return up to `limit` records from the cursors on, the first ones or the newest.
+    """Return up to `limit` records from the cursors on, or all of them.
 
-    `prepare` is awaited with the records of a read before they are matched.
+    `prepare` is awaited with the records of a read before they are matched. `before` is what the
+    page has read already, which counts for the limits of its work.
     """
     parts = [
         _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
         for number, offset in start.items()
     ]
     found: list[StoredRecord] = []
-    scanned, size, until = 0, 0, monotonic() + MAX_SECONDS
+    scanned, size = (before.scanned, before.size) if before else (0, 0)
+    until = before.until if before else monotonic() + MAX_SECONDS
     share = max(1 << 14, READ_BYTES // max(1, len(parts)))
-    while is_newest or len(found) < limit:
+    while reads_all or len(found) < limit:
         for part in parts:
             while not part.matched and not part.is_done:
                 if scanned >= MAX_SCANNED or size >= MAX_BYTES or monotonic() > until:
@@ -111,13 +116,68 @@ async def browse(
         found.append(first.matched.pop())
     is_end = all(part.is_done and not part.matched for part in parts)
     return Browsed(
-        found[-limit:],
+        found,
         {part.number: part.cursor for part in parts},
         scanned,
         size,
         is_end,
         not is_end and len(found) < limit,
+        until,
     )
+
+
+async def browse_newest(
+    log: AsyncKorvet,
+    topic: Topic,
+    ends: Mapping[int, PartitionOffsets],
+    upper: Cursors,
+    limit: int,
+    matches: Match | None = None,
+    *,
+    prepare: Prepare,
+) -> Browsed:
+    """Return the newest `limit` records below the offsets `upper`, in order of time.
+
+    It reads back in windows, each with three times the records of those before. The cursors of the
+    result are the offsets below which the page before this one starts.
+    """
+    found = Browsed([], dict(upper), 0, 0, False, False, monotonic() + MAX_SECONDS)
+    rows: list[StoredRecord] = []
+    bounds = {
+        number: msgspec.structs.replace(ends[number], latest=upper[number]) for number in ends
+    }
+    replies = await log.store.run_many(
+        topic.partition(number).lag(offset=offset) for number, offset in upper.items()
+    )
+    above = dict(zip(upper, (max(0, reply.records) for reply in replies), strict=True))
+    count = limit
+    while True:
+        counts = {number: records + count for number, records in above.items()}
+        start = await newest(log, topic, bounds, counts)
+        start = {number: min(offset, bounds[number].latest) for number, offset in start.items()}
+        found = await browse(
+            log, topic.name, bounds, start, limit,
+            matches, reads_all=True, prepare=prepare, before=found,
+        )  # fmt: skip
+        rows = found.records + rows
+        is_first = all(offset <= ends[number].earliest for number, offset in start.items())
+        if not found.is_end or is_first or len(rows) >= limit or monotonic() > found.until:
+            break
+        bounds = {
+            number: msgspec.structs.replace(ends[number], latest=max(offset, ends[number].earliest))
+            for number, offset in start.items()
+        }
+        count *= 4
+        if found.scanned + (count - count // 4) * len(ends) > MAX_SCANNED:
+            break
+    older = dict(start)
+    for row in rows[:-limit]:
+        older[row.partition] = max(older[row.partition], row.offset + 1)
+    is_end = is_first and found.is_end and len(rows) <= limit
+    return Browsed(
+        rows[-limit:], older, found.scanned, found.size,
+        is_end, not is_end and len(rows) < limit, found.until,
+    )  # fmt: skip
 
 
 def _is_shown(row: StoredRecord, matches: Match | None) -> bool:
@@ -146,24 +206,27 @@ async def _read(
 
 
 async def newest(
-    log: AsyncKorvet, topic: Topic, ends: Mapping[int, PartitionOffsets], count: int
+    log: AsyncKorvet,
+    topic: Topic,
+    ends: Mapping[int, PartitionOffsets],
+    counts: Mapping[int, int],
 ) -> Cursors:
-    """Return the offsets from which each partition has about its newest `count` records."""
+    """Return the offsets from which each partition has about these counts of newest records."""
     states = await log.store.run_many(topic.partition(number).list_offsets() for number in ends)
     skipped = await log.store.run_many(
         topic.partition(number).skip_records(
-            offset=state.local_first, records=max(1, state.records - count), end=state.next
+            offset=state.local_first, records=max(1, state.records - counts[number]), end=state.next
         )
         for number, state in zip(ends, states, strict=True)
     )
     found = {}
     for (number, end), state, reply in zip(ends.items(), states, skipped, strict=True):
-        if state.records > count:
+        if state.records > counts[number]:
             found[number] = max(reply.offset, end.earliest)
         elif end.earliest >= state.local_first:
             found[number] = end.earliest
         else:
-            found[number] = await _search(log, topic, end, count)
+            found[number] = await _search(log, topic, end, counts[number])
     return found
 
 

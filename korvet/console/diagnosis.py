@@ -258,7 +258,7 @@ async def _hottest_key(visit: Visit, name: str, partition: int) -> str:
     if topic is None:
         return ""
     ends = {partition: (await visit.log.offsets(name))[partition]}
-    start = (await newest(visit.log, topic, ends, SAMPLED))[partition]
+    start = (await newest(visit.log, topic, ends, {partition: SAMPLED}))[partition]
     keys: Counter[bytes | None] = Counter()
     if await large_at(visit.log, name, partition, start) is not None:
         return ""

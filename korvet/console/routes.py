@@ -111,6 +111,7 @@ _BROWSE = (
     Parameter("format", "auto, text, json, avro or hex."),
     Parameter("limit", "Max records, at most 200."),
     Parameter("cursor", "The cursor of the page before."),
+    Parameter("before", "The field `older` of the page before, if it was of the newest records."),
 )
 _FORMAT = (Parameter("format", "auto, text, json, avro or hex."),)
 
@@ -149,8 +150,9 @@ PAGES = (
         "Producers of a topic, and their open transactions."),
     Page(f"{TOPIC}/records", "records.html", records.load, records.Records,
         "A page of records, by offset, time or key, filtered.", _BROWSE, records.load_form),
-    Page(f"{TOPIC}/produce", "produce.html", topic.load_produce, topic.ProduceForm,
-        "Partitions of a topic, and the largest batch it takes."),
+    Page(f"{TOPIC}/produce", "produce.html", record.load_produce, record.ProduceForm,
+        "Partitions of a topic, and the largest batch it takes.",
+        (Parameter("again", "partition:offset of a record to send again."),)),
     Page("/groups", "groups.html", group.load_list, group.Groups,
         "Groups with state, members and lag.", _LIST),
     Page("/group", "group.html", group.load, group.GroupPage,

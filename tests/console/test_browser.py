@@ -279,7 +279,12 @@ def test_a_config_is_set_and_reset(screen: Screen) -> None:
 
 def test_records_are_filtered_and_followed(screen: Screen, shop: RunningConsole) -> None:
     page = screen.open("/topics/orders/records")
+    page.get_by_role("button", name="Show record").first.click()
+    expect(page.locator("td.opened")).to_contain_text("kcat -C -b")
+    expect(page.locator("td.opened .j-key").first).to_be_visible()
     screen.shot("records")
+    page.get_by_role("button", name="Show record").first.click()
+    expect(page.locator("td.opened")).to_have_count(0)
     page.get_by_label("Field of JSON or Avro").fill("customer")
     page.get_by_label("equals").fill("ann")
     page.get_by_role("button", name="Find").click()

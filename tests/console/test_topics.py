@@ -146,12 +146,41 @@ def test_a_search_ends_after_its_limit_and_continues_from_its_cursor(
     for _ in range(3):
         console.log.produce("long", [Record(b"x" * 50) for _ in range(10_000)])
     console.log.produce("long", [Record(b"here", key=b"needle")])
-    first = console.api("/topics/long/records", key="needle")
+    first = console.api("/topics/long/records", key="needle", **{"from": "earliest"})
     assert first["is_limited"] and not first["records"]
     assert 20_000 <= first["scanned"] < 30_001
     second = console.api("/topics/long/records", key="needle", cursor=first["cursor"])
     assert [row["value"]["text"] for row in second["records"]] == ["here"]
+    newest = console.api("/topics/long/records", key="needle")
+    assert [row["value"]["text"] for row in newest["records"]] == ["here"]
     console.log.delete_topic("long")
+
+
+@pytest.mark.parametrize("topic", ["orders", "batches"])
+def test_older_records_follow_the_newest_with_and_without_a_filter(
+    console: RunningConsole, topic: str
+) -> None:
+    for query, wanted in (({"value": '"c3"'}, 9), ({}, 60)):
+        found, before = [], {}
+        for _ in range(30):
+            page = console.api(f"/topics/{topic}/records", **query, **before, limit=4)
+            found += page["records"]
+            before = {"before": page["older"]}
+            if page["is_end"]:
+                break
+        places = {(row["partition"], row["offset"]) for row in found}
+        assert (len(found), len(places)) == (wanted, wanted)
+    assert page["is_end"] and page["is_newest_first"]
+
+
+def test_a_record_is_sent_again_by_a_form_with_its_fields(browser: httpx.Client) -> None:
+    row = browser.get("/api/topics/orders/records").json()["records"][0]
+    place = f"{row['partition']}:{row['offset']}"
+    found = browser.get("/api/topics/orders/produce", params={"again": place}).json()["fields"]
+    assert (found["key"], found["value"]) == (row["key"]["text"], row["value"]["text"])
+    assert found["headers"].startswith("trace: t")
+    text = browser.get("/topics/orders/produce", params={"again": place}).text
+    assert f'name="key" autocomplete="off" value="{found["key"]}"' in text
 
 
 def test_a_long_value_is_cut_to_a_prefix(console: RunningConsole, browser: httpx.Client) -> None:
@@ -193,7 +222,7 @@ def test_a_record_has_the_command_that_shows_the_same_entry(
 ) -> None:
     row = console.api(f"/topics/{topic}/records", key="k33")["records"][0]
     found = console.api(f"/topics/{topic}/records/{row['partition']}/{row['offset']}")
-    command, _, words = found["redis_cli"].partition(" XRANGE ")
+    command, _, words = found["commands"]["redis-cli"].partition(" XRANGE ")
     assert command.startswith("redis-cli -s /")
     stream, *rest = words.split(" ")
     with console.server.client() as client:

@@ -1,5 +1,6 @@
 """Read one record: its page, the commands that show it, its download."""
 
+from shlex import quote
 from urllib.parse import urlsplit
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from korvet.base.human import size
 from korvet.console.avro import TopicAvro
 from korvet.console.browse import large_at
-from korvet.console.pages.records import RecordRow, format_of, row_of
+from korvet.console.pages.records import RecordRow, format_of, parse_offsets, row_of
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import DETAIL_BYTES
 from korvet.console.visit import PageError, Visit
@@ -25,9 +26,8 @@ class OneRecord(msgspec.Struct, frozen=True):
 
     topic: str
     record: RecordRow
-    redis_cli: str
-    command: str
-    """The command of korvet that prints it."""
+    commands: dict[str, str]
+    """The commands that print it, by their programs."""
     previous_offset: int
     """-1 for none, and in modes in which it is not known without a search."""
     next_offset: int
@@ -35,13 +35,16 @@ class OneRecord(msgspec.Struct, frozen=True):
     may_delete: bool
 
 
-async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffsets, int]:
-    """Return the record of the path, the ends of its partition and the offset after it.
+async def find_record(
+    visit: Visit, number: int | None = None, offset: int = 0
+) -> tuple[Topic, StoredRecord, PartitionOffsets, int]:
+    """Return a record, the ends of its partition and the offset after it.
 
-    What is read for it is charged to the user's quota.
+    It is that of the path by default. What is read for it is charged to the user's quota.
     """
     topic = await find_topic(visit, Operation.READ)
-    number, offset = int(visit.path["partition"]), int(visit.path["offset"])
+    if number is None:
+        number, offset = int(visit.path["partition"]), int(visit.path["offset"])
     if number >= topic.partitions:
         raise PageError(404, f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
     ends = (await visit.log.offsets(topic.name))[number]
@@ -73,14 +76,26 @@ async def load(visit: Visit) -> OneRecord:
     return OneRecord(
         topic=topic.name,
         record=row_of(record, avro, format_of(visit), DETAIL_BYTES, indents=True),
-        redis_cli=redis_cli(visit, topic, number, record.offset),
-        command=(
-            f"korvet consume {topic.name} --partition {number} --from {record.offset} --max 1"
-        ),
+        commands=await _commands(visit, topic, number, record.offset),
         previous_offset=record.offset - 1 if is_dense and record.offset > ends.earliest else -1,
         next_offset=after,
         may_delete=topic.policy.delete,
     )
+
+
+async def _commands(visit: Visit, topic: Topic, number: int, offset: int) -> dict[str, str]:
+    """Return the commands that print a record."""
+    brokers, _ = await visit.console.brokers()
+    addresses = [f"{each.host}:{each.port}" for row in brokers for each in row.endpoints]
+    name, base = topic.name, str(visit.request.base_url)
+    user = f"-u {quote(visit.user)} " if visit.user else ""
+    return {
+        "redis-cli": redis_cli(visit, topic, number, offset),
+        "korvet": f"korvet consume {name} --partition {number} --from {offset} --max 1",
+        "kcat": f"kcat -C -b {''.join(addresses[:1])} -t {name} -p {number} -o {offset} -c 1 -J",
+        "curl": f"curl {user}'{base}api/topics/{name}/partitions/{number}/records"
+        f"?offset={offset}&max_bytes=1'",
+    }
 
 
 def redis_cli(visit: Visit, topic: Topic, partition: int, offset: int) -> str:
@@ -126,3 +141,36 @@ def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:
     """Return the record as `korvet consume --format json` prints it."""
     decoded = {"key": avro.decode(record.key, is_key=True), "value": avro.decode(record.value)}
     return to_json(record, {name: each.value for name, each in decoded.items() if each is not None})
+
+
+class ProduceForm(msgspec.Struct, frozen=True):
+    """The partitions and the limit of a topic, and the fields of a record to send again."""
+
+    topic: str
+    partition_count: int
+    max_message_bytes: int
+    fields: dict[str, str]
+
+
+async def load_produce(visit: Visit) -> ProduceForm:
+    """Return the form of a topic that the user may write to, with the record of `again`."""
+    topic = await find_topic(visit, Operation.WRITE)
+    fields: dict[str, str] = {}
+    if again := visit.query("again"):
+        ((number, offset),) = parse_offsets("again", again.partition(",")[0]).items()
+        _, record, _, _ = await find_record(visit, number, offset)
+        fields = _fields(record)
+    return ProduceForm(topic.name, topic.partitions, topic.policy.max_message_bytes, fields)
+
+
+def _fields(record: StoredRecord) -> dict[str, str]:
+    """Return a record as the fields of the form: text, or hex if a part is no UTF-8."""
+    key, value = record.key or b"", record.value or b""
+    headers = "\n".join(
+        f"{name}: {(text or b'').decode('utf-8', 'replace')}" for name, text in record.headers
+    )
+    found = {"headers": headers} | ({"is_null": "1"} if record.value is None else {})
+    try:
+        return found | {"key": key.decode(), "value": value.decode()}
+    except UnicodeDecodeError:
+        return found | {"key": key.hex(), "value": value.hex(), "encoding": "hex"}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from korvet.console.avro import TopicAvro
-from korvet.console.browse import Browsed, Cursors, LargeRecords, Match, browse, newest
+from korvet.console.browse import Browsed, Cursors, LargeRecords, Match, browse, browse_newest
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show, value_of
 from korvet.console.visit import PageError, Visit
@@ -50,6 +50,8 @@ class Records(msgspec.Struct, frozen=True):
     """Whether the page reaches the end of the log."""
     is_limited: bool
     """Whether the limit of work ended the page before it was full."""
+    older: str
+    """`before` of the page with the records before these; empty unless the newest are first."""
     left_out: int
     """Partitions that the page does not read: choose one."""
     query: dict[str, str]
@@ -62,46 +64,70 @@ QUERY = ("partition", "from", "key", "value", "field", "equals", "format", "limi
 async def load(visit: Visit) -> Records:
     """Return a page of records; what is read for it is charged to the user's quota."""
     topic = await find_topic(visit, Operation.READ)
-    await visit.charge(CONSUMER_BYTES, 0)
-    numbers = _partitions(visit, topic)
-    offsets = await visit.log.offsets(topic.name)
-    ends = {number: offsets[number] for number in numbers}
-    limit = max(1, visit.number("limit", PAGE, MAX_PAGE))
-    cursor = visit.query("cursor")
-    avro = visit.console.avro.of(topic.name)
-    matches = _matches(visit, avro)
-    start = _parse_cursor(cursor, ends) if cursor else await _start(visit, topic, ends, limit)
-    found = await browse(
-        visit.log,
-        topic.name,
-        ends,
-        start,
-        limit,
-        matches,
-        is_newest=_is_newest(visit),
-        prepare=avro.prepare,
+    browsed, ends, avro = await read_page(
+        visit, topic, max(1, visit.number("limit", PAGE, MAX_PAGE))
     )
-    await visit.charge(CONSUMER_BYTES, found.size)
-    return _page(visit, topic, found, len(numbers), avro)
-
-
-def _page(visit: Visit, topic: Topic, browsed: Browsed, read: int, avro: TopicAvro) -> Records:
+    read = len(ends)
     is_one = bool(visit.query("partition"))
     how = format_of(visit)
     rows = [row_of(record, avro, how) for record in browsed.records]
     is_newest = _is_newest(visit)
+    older, cursors = {}, browsed.cursors
+    if is_newest:
+        # Records that arrive are above the ends.
+        older, cursors = cursors, {number: end.latest for number, end in ends.items()}
     return Records(
         topic=topic.name,
         partition_count=topic.partitions,
         records=rows[::-1] if is_newest else rows,
         is_newest_first=is_newest,
-        cursor=",".join(f"{number}:{offset}" for number, offset in browsed.cursors.items()),
+        cursor=_cursor(cursors),
+        older=_cursor(older),
         scanned=browsed.scanned,
         is_end=browsed.is_end,
         is_limited=browsed.is_limited,
         left_out=0 if is_one else topic.partitions - read,
         query=_query(visit),
     )
+
+
+async def read_page(
+    visit: Visit, topic: Topic, limit: int
+) -> tuple[Browsed, Mapping[int, PartitionOffsets], TopicAvro]:
+    """Read the records of the query, with the ends of the partitions that are read."""
+    await visit.charge(CONSUMER_BYTES, 0)
+    numbers = _partitions(visit, topic)
+    offsets = await visit.log.offsets(topic.name)
+    ends = {number: offsets[number] for number in numbers}
+    avro = visit.console.avro.of(topic.name)
+    matches = _matches(visit, avro)
+    if _is_newest(visit):
+        upper = {number: end.latest for number, end in ends.items()}
+        if visit.query("before"):
+            given = _parse_cursor("before", visit.query("before"), ends)
+            upper = {
+                number: max(ends[number].earliest, min(given.get(number, offset), offset))
+                for number, offset in upper.items()
+            }
+        found = await browse_newest(
+            visit.log, topic, ends, upper, limit, matches, prepare=avro.prepare
+        )
+    else:
+        cursor, position = visit.query("cursor"), visit.query("from") or "earliest"
+        start = (
+            _parse_cursor("cursor", cursor, ends)
+            if cursor
+            else await offsets_at(visit, topic, position, ends)
+        )
+        found = await browse(
+            visit.log, topic.name, ends, start, limit, matches, prepare=avro.prepare
+        )
+    await visit.charge(CONSUMER_BYTES, found.size)
+    return found, ends, avro
+
+
+def _cursor(offsets: Cursors) -> str:
+    return ",".join(f"{number}:{offset}" for number, offset in offsets.items())
 
 
 def _query(visit: Visit) -> dict[str, str]:
@@ -117,6 +143,7 @@ async def load_form(visit: Visit) -> Records:
         records=[],
         is_newest_first=False,
         cursor="",
+        older="",
         scanned=0,
         is_end=True,
         is_limited=False,
@@ -148,11 +175,8 @@ def row_of(
 
 
 def _is_newest(visit: Visit) -> bool:
-    """Return whether the page is of the newest records: by default, unless they are filtered."""
-    if visit.query("cursor"):
-        return False
-    is_filtered = any(map(visit.query, ("key", "value", "field")))
-    return visit.query("from") == "newest" or not (visit.query("from") or is_filtered)
+    """Return whether the page is of the newest records: by default."""
+    return not visit.query("cursor") and visit.query("from", "newest") in ("", "newest")
 
 
 def format_of(visit: Visit) -> str:
@@ -181,18 +205,9 @@ def parse_offsets(name: str, text: str) -> Cursors:
         raise PageError(400, f"{name} must be PARTITION:OFFSET,...") from None
 
 
-def _parse_cursor(text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
-    found = parse_offsets("cursor", text)
+def _parse_cursor(name: str, text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
+    found = parse_offsets(name, text)
     return {number: offset for number, offset in found.items() if number in ends and offset >= 0}
-
-
-async def _start(
-    visit: Visit, topic: Topic, ends: Mapping[int, PartitionOffsets], limit: int
-) -> Cursors:
-    """Return the offsets of the position."""
-    if _is_newest(visit):
-        return await newest(visit.log, topic, ends, limit)
-    return await offsets_at(visit, topic, visit.query("from") or "earliest", ends)
 
 
 async def offsets_at(visit: Visit, topic: Topic, text: str, numbers: Iterable[int]) -> Cursors:

@@ -351,17 +351,3 @@ async def load_producers(visit: Visit) -> Producers:
     ]
     rows.sort(key=lambda row: (row.open_since_offset < 0, -row.last_ms))
     return Producers(topic.name, rows[:200], count, int(time() * 1000))
-
-
-class ProduceForm(msgspec.Struct, frozen=True):
-    """The partitions and the limit of a topic, for a form that produces a record."""
-
-    topic: str
-    partition_count: int
-    max_message_bytes: int
-
-
-async def load_produce(visit: Visit) -> ProduceForm:
-    """Return the partitions and the limit of a topic that the user may write to."""
-    topic = await find_topic(visit, Operation.WRITE)
-    return ProduceForm(topic.name, topic.partitions, topic.policy.max_message_bytes)

@@ -158,11 +158,12 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("#theme, #jump, [data-copy]");
+  const button = event.target.closest("#theme, #jump, [data-copy], [data-expand]");
   if (!button) return;
   if (button.id === "jump") openPalette();
-  if (button.dataset.copy) {
-    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  if (button.dataset.expand) expand(button);
+  if (button.dataset.copy !== undefined) {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
     toast("Copied.");
   }
   if (button.id === "theme") {
@@ -173,6 +174,20 @@ document.addEventListener("click", async (event) => {
     localStorage.setItem("theme", root.dataset.theme);
   }
 });
+
+// A record below its row: the content of its page.
+async function expand(button) {
+  const row = button.closest("tr");
+  const isOpen = button.getAttribute("aria-expanded") === "true";
+  button.setAttribute("aria-expanded", !isOpen);
+  if (isOpen) { row.nextElementSibling.remove(); return; }
+  const cell = make("td", { colSpan: row.cells.length, className: "opened" }, "Reading\u2026");
+  row.after(make("tr", {}, cell));
+  const response = await fetch(button.dataset.expand);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  cell.replaceChildren(page.getElementById("record") || page.querySelector("[role=alert]"));
+  enable();
+}
 
 // Results of changes.
 const toasts = make("div", { id: "toast" });
@@ -283,6 +298,7 @@ function follows(button) {
       for (const record of page.records) {
         const row = rows.insertRow(0);
         row.className = "new-row";
+        cell(row, "minor", "");
         cell(row, "num", record.partition);
         cell(row, "num", record.offset, `${button.dataset.api.slice(4)}/${record.partition}/${record.offset}`);
         cell(row, "time", new Date(record.timestamp_ms).toISOString().slice(11, 23));
@@ -303,6 +319,11 @@ function follows(button) {
   });
 }
 
+function enable() {
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  for (const button of document.querySelectorAll("[data-expand]")) button.hidden = false;
+}
+
 // What each new content needs.
 function begin() {
   const done = find("main > .done");
@@ -319,7 +340,7 @@ function begin() {
   for (const each of document.querySelectorAll("time[data-ms]")) {
     if (name !== "UTC") each.title += `\n${zone.format(Number(each.dataset.ms))} ${name}`;
   }
-  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  enable();
   const live = find("[data-live]");
   if (live) watch(live);
   const follow = find("#follow");
