@@ -27,6 +27,7 @@ from korvet.context import Context
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.groups.offsets_view import OffsetsView
 from korvet.log.offset_for_time import NEWEST, find_time
+from korvet.scripts.calls.partition import ListOffsetsReply
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.messages.list_offsets import (
@@ -109,10 +110,9 @@ async def _partition(
             return _error(asked, error)
         if context.topics.is_view(topic):
             found = await _of_view(asked, context.services.offsets_view)
-        else:
-            found = await offset_at(topic, asked, committed, context)
-        epoch = context.services.epochs.epoch if found.offset >= 0 else -1
-        return replace(found, leader_epoch=epoch)
+            epoch = context.services.epochs.epoch if found.offset >= 0 else -1
+            return replace(found, leader_epoch=epoch)
+        return await offset_at(topic, asked, committed, context)
     except StoreError:
         return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -136,12 +136,29 @@ async def _of_view(asked: ListOffsetsPartition, view: OffsetsView) -> ListOffset
 async def offset_at(
     topic: Topic, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
-    """Return the requested offset, of the topic as it was known when the request arrived."""
-    number, moment = asked.partition_index, asked.timestamp
-    bounds = await context.store.run(topic.partition(number).list_offsets())
+    """Return the requested offset, of the topic as it was known when the request arrived.
+
+    With the log's leader epoch: another broker may have begun one that this broker does not know.
+    """
+    bounds = await context.store.run(topic.partition(asked.partition_index).list_offsets())
     if bounds.error:
         context.topics.invalidate()
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if 0 <= asked.current_leader_epoch < bounds.epoch:
+        await context.services.epochs.follow(bounds.epoch)
+        return _error(asked, ErrorCode.FENCED_LEADER_EPOCH)
+    found = await _offset_in(topic, bounds, asked, committed, context)
+    return replace(found, leader_epoch=bounds.epoch if found.offset >= 0 else -1)
+
+
+async def _offset_in(
+    topic: Topic,
+    bounds: ListOffsetsReply,
+    asked: ListOffsetsPartition,
+    committed: bool,
+    context: Context,
+) -> ListOffsetsPartitionResponse:
+    number, moment = asked.partition_index, asked.timestamp
     end = bounds.stable if committed else bounds.next
     if moment == LATEST:
         return _response(asked, -1, end)

@@ -15,6 +15,11 @@ from korvet.config.broker_config import load
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.leader_epochs import begin_call
 from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -51,6 +56,16 @@ async def end_of(broker: Broker, epoch: int, current: int = -1) -> tuple[int, in
     )
     row = (await broker.ask(request)).topics[0].partitions[0]
     return E(row.error_code), row.end_offset
+
+
+async def end_of_log(broker: Broker, current: int) -> tuple[int, int, int]:
+    """Return what ListOffsets says of the log's end: error, leader epoch, offset."""
+    place = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=current)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[place])]
+    )
+    row = (await broker.ask(request)).topics[0].partitions[0]
+    return row.error_code, row.leader_epoch, row.offset
 
 
 async def leader_epoch(broker: Broker) -> int:
@@ -299,7 +314,12 @@ async def test_a_reader_sees_no_loss_if_a_broker_appends_while_another_begins_th
         assert topic is not None
         await broker.services.store.run(begin_call(topic, 0, now, -1))
         await appended(broker, b"b")
-        assert (await fetch(broker, position, epoch=before)).error_code == E.FENCED_LEADER_EPOCH
+        assert await end_of_log(broker, -1) == (E.NONE, now, position + 1)
+        if form == "record":
+            error = (await end_of_log(broker, before))[0]
+        else:
+            error = (await fetch(broker, position, epoch=before)).error_code
+        assert error == E.FENCED_LEADER_EPOCH
         assert await leader_epoch(broker) == now
         assert await end_of(broker, before, current=now) == (E.NONE, position)
         assert values_in(await fetch(broker, position, epoch=now, last=before)) == [b"b"]
