@@ -249,10 +249,16 @@ async def connected(
                 await services.replica_wait.close()
 
 
-async def answer(request: Message, services: Services, client_id: str) -> Message | None:
-    """Return the response to a request of this process, which has all rights."""
+async def answer(
+    request: Message, services: Services, client_id: str, below: int | None = None
+) -> Message | None:
+    """Return the response to a request of this process, which has all rights.
+
+    It has the highest version, or the highest one below `below`.
+    """
     api = apis.BY_KEY[request.__message__.key]
-    context = Context(services, api.key, api.versions[1], client_id, Session("127.0.0.1"))
+    version = api.versions[1] if below is None else below - 1
+    context = Context(services, api.key, version, client_id, Session("127.0.0.1"))
     return await api.handler(request, context)
 
 

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "settings": "List the settings of brokers, topics and groups.",
         "topics": "Create, list, change, trim and delete topics.",
         "groups": "List, move, change and delete consumer groups.",
+        "copy": "Copy a topic's records to another topic, also from or to other brokers.",
         "apply": "Make topics, rules, quotas and users as a file lists them.",
         "queues": "Show share groups, which read topics as queues.",
         "transactions": "List, describe and abort transactions.",

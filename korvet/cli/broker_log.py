@@ -72,6 +72,7 @@ class Committed(NamedTuple):
     topic: str
     partition: int
     offset: int
+    metadata: str
 
 
 class BrokerTopic(NamedTuple):
@@ -263,7 +264,7 @@ class BrokerLog:
             ((row.first_offset, row.producer_id) for row in part.aborted_transactions or ()),
             reverse=True,
         )
-        for header, batch in _batches(part.records or b""):
+        for header, batch in _batches(_joined(part.records)):
             following = max(following, header.base_offset + header.last_offset_delta + 1)
             while begins and begins[-1][0] < following:
                 aborted.add(begins.pop()[1])
@@ -323,15 +324,19 @@ class BrokerLog:
         check(found)
         return int(found.low_watermark)
 
-    async def committed(self, group: str) -> list[Committed]:
-        """Return what a group has committed."""
+    async def committed(self, group: str, *, stable: bool = False) -> list[Committed]:
+        """Return what a group has committed; `stable`: once no transaction may change it."""
         one = OffsetFetchRequestGroup(group_id=group, topics=None)
-        request = OffsetFetchRequest(group_id=group, topics=None, groups=[one])
+        request = OffsetFetchRequest(
+            group_id=group, topics=None, groups=[one], require_stable=stable
+        )
         answer = await ask_coordinator(
             self._requests, GROUP, group, request, lambda row: row.groups[0] if row.groups else row
         )
         found = answer.groups[0] if answer.groups else answer
         check(found)
+        for row in (row for topic in found.topics for row in topic.partitions if stable):
+            check(row)
         names = {topic.id: topic.name for topic in self._topics.values()}
         unknown = [row.topic_id for row in found.topics if not row.name]
         if not names.keys() >= set(unknown):
@@ -340,7 +345,7 @@ class BrokerLog:
             rows = (await self._requests.call(metadata)).topics
             names |= {row.topic_id: row.name for row in rows}
         return [
-            Committed(name, row.partition_index, at)
+            Committed(name, row.partition_index, at, row.metadata or "")
             for topic in found.topics
             if (name := topic.name or names.get(topic.topic_id))
             for row in topic.partitions
@@ -402,6 +407,11 @@ class BrokerLog:
                 check(found)
                 return
             await self._moved(name)
+
+
+def _joined(records: Any) -> Buffer:
+    """Return the bytes of records, which are pieces if this process has read them."""
+    return b"".join(records) if isinstance(records, list) else records or b""
 
 
 def _batches(data: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:

@@ -188,11 +188,11 @@ class Connection:
             raise
         return connection
 
-    async def call(self, request: Message) -> Any:
-        """Return the response to a request. Raises StartError."""
+    async def call(self, request: Message, below: int | None = None) -> Any:
+        """Return the response to a request, of a version below one if given. Raises StartError."""
         info = type(request).__message__
         lowest, highest = self._versions.get(info.key, (0, -1))
-        version = min(highest, info.versions[1])
+        version = min(highest, info.versions[1] if below is None else below - 1)
         if version < max(lowest, info.versions[0]):
             raise StartError(f"The broker has no {info.name.removesuffix('Request')} API for this.")
         return await self.send(request, version)
@@ -302,13 +302,18 @@ class KafkaClient:
         """The ids of the brokers."""
         return sorted(self._brokers)
 
-    async def call(self, request: Message, broker: int | None = None) -> Any:
-        """Return the response of that broker, by default of any. Raises StartError."""
+    async def call(
+        self, request: Message, broker: int | None = None, below: int | None = None
+    ) -> Any:
+        """Return the response of that broker, by default of any. Raises StartError.
+
+        `below` is the first version that is not sent.
+        """
         if broker is not None:
             if broker not in self._brokers:
                 known = ", ".join(map(str, self.brokers))
                 raise StartError(f"There is no broker {broker}; there are {known}.")
-            return await (await self._connection(*self._brokers[broker])).call(request)
+            return await (await self._connection(*self._brokers[broker])).call(request, below)
         failed: StartError | None = None
         for address in self._connections or self._settings.addresses:
             try:
@@ -316,7 +321,7 @@ class KafkaClient:
             except StartError as error:
                 failed = error
                 continue
-            return await connection.call(request)
+            return await connection.call(request, below)
         assert failed is not None, "the settings have an address"
         raise failed
 

@@ -53,12 +53,14 @@ class ThisProcess:
         self._services = services
         self.brokers: list[int] = [services.config.node_id]
 
-    async def call(self, request: Message, broker: int | None = None) -> Any:
-        """Return the response to a request in the highest version."""
+    async def call(
+        self, request: Message, broker: int | None = None, below: int | None = None
+    ) -> Any:
+        """Return the response to a request in the highest version, or the highest below one."""
         from korvet.broker.server import answer
 
         await self._services.authorizer.refresh()
-        return await answer(request, self._services, CLIENT_ID)
+        return await answer(request, self._services, CLIENT_ID, below)
 
     async def coordinator(self, kind: int, name: str) -> int:
         """Return this broker."""
