@@ -31,6 +31,8 @@ from korvet.wire.records import BadBatch, Buffer
 
 TOPIC_IDS_SINCE = 13
 """The Produce version from which on topics are named by their ids."""
+_GAPS = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+"""The errors of a batch whose predecessor is not stored."""
 MAX_ATTEMPTS = 3
 """Max times a batch of an unknown producer is sent, if other batches always come between."""
 
@@ -216,6 +218,9 @@ class PartitionAppender:
             append.epoch = self.read_cache.connection_epoch()
             send_append(self.node.store, call, append)
             return None
+        if error in _GAPS and self.unknown_producers.is_early(producer, sequence):
+            # For a gap, librdkafka sends all that is not acknowledged again, as a new epoch's.
+            return replace(reply, error=ErrorCode.KAFKA_STORAGE_ERROR)
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
             return replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if error.retriable:

@@ -15,8 +15,10 @@ Rules
   UNKNOWN_PRODUCER_ID to any other. Those batches are sent again from here: all in-flight batches
   of one client connection pass through one broker.
 - The batch that starts the producer's state is sent again with leave to have any sequence.
-- RETRY_EXPECTED(s): a later batch is rejected with OUT_OF_ORDER_SEQUENCE_NUMBER, so that its
-  producer retries it, too.
+- RETRY_EXPECTED(s): a later batch is rejected. Within IN_FLIGHT_S it may have been in flight, and
+  gets a retriable error: its producer repeats both in their order. librdkafka takes
+  OUT_OF_ORDER_SEQUENCE_NUMBER for a lost batch, and sends all that are not acknowledged as batches
+  of a new epoch: one that Redis has stored, while its reply was lost, would be there twice.
 - STARTING(s): a later batch is sent again as it was: the store keeps their order.
 - While batches of a producer are being sent again, its OUT_OF_ORDER_SEQUENCE_NUMBER batches are
   sent again, too: they left before the starting batch was stored.
@@ -33,6 +35,8 @@ from korvet.base.bounded import ByteBounded
 
 EXPIRES_S = 300.0
 """Seconds to wait for a retry: more than the default of delivery.timeout.ms."""
+IN_FLIGHT_S = 5.0
+"""Seconds in which batches that were sent with one that failed arrive."""
 _WRAP = 2**31
 
 ProducerKey = tuple[str, int, int, int]
@@ -76,6 +80,16 @@ class UnknownProducers:
             return Verdict.START
         found = self._first.get(producer)
         return Verdict.RESEND if found is not None and found.sent else Verdict.REJECT
+
+    def is_early(self, producer: ProducerKey, sequence: int) -> bool:
+        """Return whether an earlier batch failed a moment ago, which the producer will retry."""
+        found, now = self._first.get(producer), self._clock()
+        return (
+            found is not None
+            and not found.sent
+            and now < found.expires_s - EXPIRES_S + IN_FLIGHT_S
+            and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2
+        )
 
     def begin_resend(self, producer: ProducerKey) -> None:
         """Count a batch that is sent again."""

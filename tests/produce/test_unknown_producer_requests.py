@@ -12,6 +12,7 @@ from korvet.base.errors import ErrorCode as E
 from korvet.broker.network.request_decoder import PRODUCE
 from korvet.context import Context
 from korvet.handlers.produce import produce
+from korvet.produce import unknown_producers
 from korvet.scripts.append_call import EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import APPEND
@@ -94,7 +95,7 @@ async def test_no_batch_is_stored_before_the_first_one_that_redis_rejected(
     await broker.create("t", offset_mode="dense")
     three = [batch(number, 40_000) for number in range(3)]
     refusing(broker, monkeypatch)
-    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    late = [E.KAFKA_STORAGE_ERROR] * 2
     assert await errors(broker, *three, version=version) == [E.KAFKA_STORAGE_ERROR, *late]
     # The producer retries the rejected batches in order, and continues.
     assert await errors(broker, three[1], version=version) == late[:1]
@@ -102,6 +103,21 @@ async def test_no_batch_is_stored_before_the_first_one_that_redis_rejected(
     assert await errors(broker, *map(batch, range(3, 9))) == [0] * 6
     assert await values(broker) == [b"%d" % n for n in range(9)]
     assert not broker.services.produce.unknown_producers
+
+
+async def test_a_batch_in_flight_with_one_that_failed_is_repeated_and_no_gap(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a gap librdkafka sends all that is not acknowledged again, of a new epoch."""
+    await broker.create("t", offset_mode="dense")
+    assert await errors(broker, batch(0)) == [0]
+    refusing(broker, monkeypatch)
+    both = [batch(number, 40_000) for number in (1, 2)]
+    assert await errors(broker, *both) == [E.KAFKA_STORAGE_ERROR] * 2
+    monkeypatch.setattr(unknown_producers, "IN_FLIGHT_S", 0.0)
+    assert await errors(broker, both[1]) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert await errors(broker, *both) == [0, 0]
+    assert await errors(broker, batch(9)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
 @pytest.mark.parametrize("size", [10, 40_000], ids=["batched", "alone"])
@@ -118,7 +134,7 @@ async def test_an_expired_producer_continues_in_order_when_redis_rejects_a_batch
     await broker.create("t", offset_mode="dense")
     three = [batch(number, 40_000, first=70) for number in range(3)]
     refusing(broker, monkeypatch, EXPIRED)
-    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    late = [E.KAFKA_STORAGE_ERROR] * 2
     assert await errors(broker, *three) == [E.KAFKA_STORAGE_ERROR, *late]
     assert await errors(broker, *three) == [0, 0, 0]
     assert await values(broker) == [b"0", b"1", b"2"]
@@ -156,7 +172,7 @@ async def test_an_expired_producer_continues_in_its_next_transaction_in_order(
         for number in range(3)
     ]
     refusing(broker, monkeypatch, EXPIRED_IN_TXN)
-    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    late = [E.KAFKA_STORAGE_ERROR] * 2
     assert await errors(*three) == [E.KAFKA_STORAGE_ERROR, *late]
     assert await errors(*three[1:]) == late
     assert await errors(*three) == [0, 0, 0]
@@ -172,7 +188,7 @@ async def test_no_batch_is_stored_before_the_first_one_that_the_broker_rejected(
     assert await errors(broker, batch(1), index=1) == [0], "another partition has its own state"
     broken = batch(0)[:-1] + b"x"
     assert await errors(broker, broken) == [E.CORRUPT_MESSAGE]
-    assert await errors(broker, batch(1)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert await errors(broker, batch(1)) == [E.KAFKA_STORAGE_ERROR]
     assert await errors(broker, batch(1, epoch=1)) == [0], "another epoch is another producer"
     assert await errors(broker, batch(0)) == [E.INVALID_PRODUCER_EPOCH]
 
