@@ -6,11 +6,13 @@ code is 1 if there is an anomaly.
 """
 
 import io
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -42,6 +44,8 @@ COMPACTED = {
 SLOW_S = 0.02
 """Time between two records, or transactions, of the compacted topic."""
 PATIENCE_S = 60.0
+SHAPES = [("dense", "record"), ("time", "record"), ("dense", "batch"), ("time", "batch")]
+"""Offset modes and layouts of the topics, by the seed."""
 
 
 class Outcome(msgspec.Struct):
@@ -133,7 +137,11 @@ def run(
         # Of what was before the next 2 s, nothing is lost: the topics, and the groups.
         assert members is None or until(members.have_read, PATIENCE_S)
         assert until(lambda: "partition compacted" in at.log, PATIENCE_S)
+        assert not is_tiered or until(lambda: at.has_segments, PATIENCE_S)
         time.sleep(2.1 + at.random.random())
+        if promise == FORGETS:
+            transactions.forget_last()
+            upserts.transactions.forget_last()
         row.inject(at)
         before = Counter({writer: writer.done for writer in writers})
         resumed = until(lambda: _have_done(writers, before), PATIENCE_S)
@@ -153,9 +161,7 @@ def run(
             outcome.anomalies += members.judged(ends[0], promise)
         for name, other in others.items():
             outcome.anomalies += _silence(name, other, sink, ends[0])
-        outcome.anomalies += _of_brokers(
-            at, clients if row.is_planned else [], is_tiered and promise != FORGETS
-        )
+        outcome.anomalies += _of_brokers(at, clients if row.is_planned else [])
         if not resumed:
             outcome.anomalies.append(
                 f"a producer does not continue: {[writer.errors[-2:] for writer in writers]}"
@@ -166,6 +172,18 @@ def run(
             raised = at.log.count("leader epoch raised")
             outcome.anomalies.append(f"brokers raised the epoch {raised} times")
         return outcome
+
+
+def report(fault: str, setting: str, seed: int, programs: Mapping[str, Sequence[str]]) -> Outcome:
+    """Run a fault with the seed's kind of topics, and print the outcome."""
+    mode, form = SHAPES[seed % len(SHAPES)]
+    is_tiered = seed // len(SHAPES) % 2 == 1
+    with TemporaryDirectory(prefix="kf-") as folder:
+        outcome = run(Path(folder), fault, setting, mode, form, seed, programs, is_tiered=is_tiered)
+    topics = f"{mode} {form}{' tiered' * is_tiered}"
+    sys.stdout.write(f"{fault} | {setting} | {topics} | seed {seed} | {outcome}\n")
+    sys.stdout.flush()
+    return outcome
 
 
 def _have_done(writers: Mapping[Idempotent | Transactions, int], before: Counter[Client]) -> bool:
@@ -258,13 +276,11 @@ class Members:
         return found
 
 
-def _of_brokers(at: World[Any], quiet: list[Client], is_tiered: bool) -> list[str]:
+def _of_brokers(at: World[Any], quiet: list[Client]) -> list[str]:
     """Return errors of the clients that may have none, and what is wrong at the brokers."""
     found = [error for client in quiet for error in client.errors]
     if "Traceback" in at.log:
         found.append(at.log[at.log.index("Traceback") :][:2000])
-    if is_tiered and not [*at.folder.glob("segments/**/*.segment")]:
-        found.append("no segment was written")
     return found
 
 
@@ -305,6 +321,8 @@ def _judged(
         anomalies.append(
             f"{len(missed)} records are lost that a consumer has read, and it gets no error"
         )
+    if noticed and promise == KEEPS:
+        anomalies.append(f"a consumer gets an error without a loss: {reader.noticed}")
     unseen = set(values) - {value for _, value in reader.found}
     if unseen and not noticed:
         anomalies.append(f"{len(unseen)} records are not delivered")

@@ -398,8 +398,13 @@ def _replicated(inject: Callable[[World[Any]], None], store: Store[Any], memory:
 
 
 def _embedded(inject: Callable[[World[Any]], None], second: str = KEEPS) -> Row:
-    """Return a row for the embedded Redis, which is synced each second, or for each append."""
-    return Row(inject, embedded, {"embedded": second, "fsync": KEEPS}, has_witness=second == KEEPS)
+    """Return a row for the embedded Redis, which is synced each second, or for each append.
+
+    An append waits for the sync, other commands do not: the last acknowledgements of a share
+    group can be lost with the power.
+    """
+    promises = {"embedded": second, "fsync": KEEPS if second == KEEPS else ACKED}
+    return Row(inject, embedded, promises, has_witness=second == KEEPS)
 
 
 ONE, NONE = (FORGETS, LOSES, KEEPS), (FORGETS,) * 3

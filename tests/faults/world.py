@@ -193,6 +193,10 @@ class World(Generic[S]):
         return ",".join(broker.address for broker in self.brokers)
 
     @property
+    def has_segments(self) -> bool:
+        return any(self.folder.glob("segments/**/*.segment"))
+
+    @property
     def log(self) -> str:
         return "".join(broker.log for broker in self.brokers)
 
