@@ -11,6 +11,7 @@ Rules
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 import msgspec
@@ -74,110 +75,105 @@ class _Partition:
         return self.matched[-1].offset if self.matched else self.next
 
 
-async def browse(
-    log: AsyncKorvet,
-    topic: str,
-    ends: Mapping[int, PartitionOffsets],
-    start: Cursors,
-    limit: int,
-    matches: Match | None = None,
-    *,
-    reads_all: bool = False,
-    prepare: Prepare,
-    before: Browsed | None = None,
-) -> Browsed:
-    """Return up to `limit` records from the cursors on, or all of them.
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search of a topic's records for a page of those that match.
 
-    `prepare` is awaited with the records of a read before they are matched. `before` is what the
-    page has read already, which counts for the limits of its work.
+    `prepare` is awaited with the records of a read before they are matched.
     """
-    parts = [
-        _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
-        for number, offset in start.items()
-    ]
-    found: list[StoredRecord] = []
-    scanned, size = (before.scanned, before.size) if before else (0, 0)
-    until = before.until if before else monotonic() + MAX_SECONDS
-    share = max(1 << 14, READ_BYTES // max(1, len(parts)))
-    while reads_all or len(found) < limit:
-        for part in parts:
-            while not part.matched and not part.is_done:
-                if scanned >= MAX_SCANNED or size >= MAX_BYTES or monotonic() > until:
-                    break
-                rows = await _read(log, topic, part, share)
-                scanned += len(rows)
-                await prepare(rows)
-                size += sum(map(bytes_of, rows))
-                part.matched = [row for row in reversed(rows) if _is_shown(row, matches)]
-        ready = [part for part in parts if part.matched]
-        if not ready:
-            break
-        first = min(ready, key=lambda part: (part.matched[-1].timestamp_ms, part.number))
-        found.append(first.matched.pop())
-    is_end = all(part.is_done and not part.matched for part in parts)
-    return Browsed(
-        found,
-        {part.number: part.cursor for part in parts},
-        scanned,
-        size,
-        is_end,
-        not is_end and len(found) < limit,
-        until,
-    )
 
+    log: AsyncKorvet
+    topic: Topic
+    limit: int
+    matches: Match | None
+    prepare: Prepare
 
-async def browse_newest(
-    log: AsyncKorvet,
-    topic: Topic,
-    ends: Mapping[int, PartitionOffsets],
-    upper: Cursors,
-    limit: int,
-    matches: Match | None = None,
-    *,
-    prepare: Prepare,
-) -> Browsed:
-    """Return the newest `limit` records below the offsets `upper`, in order of time.
+    async def read(
+        self,
+        ends: Mapping[int, PartitionOffsets],
+        start: Cursors,
+        *,
+        reads_all: bool = False,
+        before: Browsed | None = None,
+    ) -> Browsed:
+        """Return up to `limit` records from the cursors on, or all of them.
 
-    It reads back in windows, each with three times the records of those before. The cursors of the
-    result are the offsets below which the page before this one starts.
-    """
-    found = Browsed([], dict(upper), 0, 0, False, False, monotonic() + MAX_SECONDS)
-    rows: list[StoredRecord] = []
-    bounds = {
-        number: msgspec.structs.replace(ends[number], latest=upper[number]) for number in ends
-    }
-    replies = await log.store.run_many(
-        topic.partition(number).lag(offset=offset) for number, offset in upper.items()
-    )
-    above = dict(zip(upper, (max(0, reply.records) for reply in replies), strict=True))
-    count = limit
-    while True:
-        counts = {number: records + count for number, records in above.items()}
-        start = await newest(log, topic, bounds, counts)
-        start = {number: min(offset, bounds[number].latest) for number, offset in start.items()}
-        found = await browse(
-            log, topic.name, bounds, start, limit,
-            matches, reads_all=True, prepare=prepare, before=found,
-        )  # fmt: skip
-        rows = found.records + rows
-        is_first = all(offset <= ends[number].earliest for number, offset in start.items())
-        if not found.is_end or is_first or len(rows) >= limit or monotonic() > found.until:
-            break
-        bounds = {
-            number: msgspec.structs.replace(ends[number], latest=max(offset, ends[number].earliest))
+        `before` is what the page has read already, which counts for the limits of its work.
+        """
+        parts = [
+            _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
             for number, offset in start.items()
+        ]
+        found: list[StoredRecord] = []
+        scanned, size = (before.scanned, before.size) if before else (0, 0)
+        until = before.until if before else monotonic() + MAX_SECONDS
+        share = max(1 << 14, READ_BYTES // max(1, len(parts)))
+        while reads_all or len(found) < self.limit:
+            for part in parts:
+                while not part.matched and not part.is_done:
+                    if scanned >= MAX_SCANNED or size >= MAX_BYTES or monotonic() > until:
+                        break
+                    rows = await _read(self.log, self.topic.name, part, share)
+                    scanned += len(rows)
+                    await self.prepare(rows)
+                    size += sum(map(bytes_of, rows))
+                    part.matched = [row for row in reversed(rows) if _is_shown(row, self.matches)]
+            ready = [part for part in parts if part.matched]
+            if not ready:
+                break
+            first = min(ready, key=lambda part: (part.matched[-1].timestamp_ms, part.number))
+            found.append(first.matched.pop())
+        is_end = all(part.is_done and not part.matched for part in parts)
+        return Browsed(
+            found,
+            {part.number: part.cursor for part in parts},
+            scanned,
+            size,
+            is_end,
+            not is_end and len(found) < self.limit,
+            until,
+        )
+
+    async def read_newest(self, ends: Mapping[int, PartitionOffsets], upper: Cursors) -> Browsed:
+        """Return the newest `limit` records below the offsets `upper`, in order of time.
+
+        It reads back in windows, each with three times the records of those before. The cursors of
+        the result are the offsets below which the page before this one starts.
+        """
+        found = Browsed([], dict(upper), 0, 0, False, False, monotonic() + MAX_SECONDS)
+        rows: list[StoredRecord] = []
+        bounds = {
+            number: msgspec.structs.replace(ends[number], latest=upper[number]) for number in ends
         }
-        count *= 4
-        if found.scanned + (count - count // 4) * len(ends) > MAX_SCANNED:
-            break
-    older = dict(start)
-    for row in rows[:-limit]:
-        older[row.partition] = max(older[row.partition], row.offset + 1)
-    is_end = is_first and found.is_end and len(rows) <= limit
-    return Browsed(
-        rows[-limit:], older, found.scanned, found.size,
-        is_end, not is_end and len(rows) < limit, found.until,
-    )  # fmt: skip
+        replies = await self.log.store.run_many(
+            self.topic.partition(number).lag(offset=offset) for number, offset in upper.items()
+        )
+        above = dict(zip(upper, (max(0, reply.records) for reply in replies), strict=True))
+        count = self.limit
+        while True:
+            counts = {number: records + count for number, records in above.items()}
+            start = await newest(self.log, self.topic, bounds, counts)
+            start = {number: min(offset, bounds[number].latest) for number, offset in start.items()}
+            found = await self.read(bounds, start, reads_all=True, before=found)
+            rows = found.records + rows
+            is_first = all(offset <= ends[number].earliest for number, offset in start.items())
+            if not found.is_end or is_first or len(rows) >= self.limit or monotonic() > found.until:
+                break
+            bounds = {
+                number: msgspec.structs.replace(ends[number], latest=max(offset, ends[number].earliest))
+                for number, offset in start.items()
+            }
+            count *= 4
+            if found.scanned + (count - count // 4) * len(ends) > MAX_SCANNED:
+                break
+        older = dict(start)
+        for row in rows[: -self.limit]:
+            older[row.partition] = max(older[row.partition], row.offset + 1)
+        is_end = is_first and found.is_end and len(rows) <= self.limit
+        return Browsed(
+            rows[-self.limit :], older, found.scanned, found.size,
+            is_end, not is_end and len(rows) < self.limit, found.until,
+        )  # fmt: skip
 
 
 def _is_shown(row: StoredRecord, matches: Match | None) -> bool:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from korvet.console.avro import TopicAvro
-from korvet.console.browse import Browsed, Cursors, LargeRecords, Match, browse, browse_newest
+from korvet.console.browse import Browsed, Cursors, LargeRecords, Match, Search
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show, value_of
 from korvet.console.visit import PageError, Visit
@@ -100,7 +100,7 @@ async def read_page(
     offsets = await visit.log.offsets(topic.name)
     ends = {number: offsets[number] for number in numbers}
     avro = visit.console.avro.of(topic.name)
-    matches = _matches(visit, avro)
+    search = Search(visit.log, topic, limit, _matches(visit, avro), avro.prepare)
     if _is_newest(visit):
         upper = {number: end.latest for number, end in ends.items()}
         if visit.query("before"):
@@ -109,9 +109,7 @@ async def read_page(
                 number: max(ends[number].earliest, min(given.get(number, offset), offset))
                 for number, offset in upper.items()
             }
-        found = await browse_newest(
-            visit.log, topic, ends, upper, limit, matches, prepare=avro.prepare
-        )
+        found = await search.read_newest(ends, upper)
     else:
         cursor, position = visit.query("cursor"), visit.query("from") or "earliest"
         start = (
@@ -119,9 +117,7 @@ async def read_page(
             if cursor
             else await offsets_at(visit, topic, position, ends)
         )
-        found = await browse(
-            visit.log, topic.name, ends, start, limit, matches, prepare=avro.prepare
-        )
+        found = await search.read(ends, start)
     await visit.charge(CONSUMER_BYTES, found.size)
     return found, ends, avro
 
