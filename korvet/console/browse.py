@@ -160,7 +160,9 @@ class Search:
             if not found.is_end or is_first or len(rows) >= self.limit or monotonic() > found.until:
                 break
             bounds = {
-                number: msgspec.structs.replace(ends[number], latest=max(offset, ends[number].earliest))
+                number: msgspec.structs.replace(
+                    ends[number], latest=max(offset, ends[number].earliest)
+                )
                 for number, offset in start.items()
             }
             count *= 4
