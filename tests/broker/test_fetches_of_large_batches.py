@@ -28,7 +28,7 @@ from tests.broker.test_fetches_from_segments import (
     next_offset,
 )
 from tests.broker.test_fetches_from_segments import Tiers as _Tiers
-from tests.support.raw_client import ROWS, Peer, parsed, to_produce
+from tests.support.raw_client import ROWS, Peer, parsed, to_produce, until
 
 PARTITIONS, BATCHES = 5, 30
 BATCH = len(made(0))
@@ -268,11 +268,13 @@ def test_a_repeated_fetch_that_names_an_earlier_epoch_gets_no_records(
         else:
             key = services.keys.partition(name, 1).log
             client.hset(key, "epoch", epoch + 1)
+        refused = ErrorCode.FENCED_LEADER_EPOCH
         try:
-            answers = {logs.ask(peer, place).error_code for _ in range(3)}
+            # The state of the log that a repeated fetch uses is up to 50 ms old.
+            assert until(lambda: logs.ask(peer, place).error_code == refused)
+            assert {logs.ask(peer, place).error_code for _ in range(3)} == {refused}
         finally:
             services.epochs.epoch = epoch
-    assert answers == {ErrorCode.FENCED_LEADER_EPOCH}
 
 
 def test_a_topic_that_was_made_again_has_none_of_the_old_records(logs: Logs, known: Known) -> None:
