@@ -30,7 +30,7 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Call
 from korvet.scripts.calls.namespace import BrokerRaiseEpochReply
 from korvet.scripts.calls.partition import BeginEpochReply
-from korvet.store.async_store import AsyncStore
+from korvet.store.async_store import AsyncStore, ignore_result
 from korvet.store.errors import CommandFailed, StoreRefused, StoreUnavailable
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
@@ -183,6 +183,7 @@ class LeaderEpochs:
         if epoch > self.epoch:
             if self._following is None or self._following.done():
                 self._following = asyncio.create_task(self.renew())
+                ignore_result(self._following)  # the requests that wait may be cancelled
             await asyncio.shield(self._following)
 
     async def leave(self) -> None:
