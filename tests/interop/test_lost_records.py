@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from tests.interop import lost_programs
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.interop.jvm import Tools
+from tests.interop.jvm import HERE, prepared
 from tests.interop.librdkafka import consumer, eventually, producer, send
 from tests.interop.records import Record
 from tests.support.programs import Build
@@ -188,7 +188,7 @@ value.converter=org.apache.kafka.connect.converters.ByteArrayConverter
 @pytest.mark.java
 @pytest.mark.slow
 def test_connect_and_mirrormaker_continue_after_a_loss(
-    restarting: Broker, redis_on_disk: OwnRedis, java_tools: Tools, tmp_path: Path
+    restarting: Broker, redis_on_disk: OwnRedis, build: Build, tmp_path: Path
 ) -> None:
     """Check a sink and a mirror at their defaults: each has every record once."""
     with Broker(tmp_path / "target") as target:
@@ -225,7 +225,7 @@ def test_connect_and_mirrormaker_continue_after_a_loss(
                 return [m.value().decode() for m in found.consume(100, 1) if not m.error()]
 
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        with java_tools.start(main, *map(str, files)) as worker:
+        with prepared(build, HERE / "connect").start(main, *map(str, files)) as worker:
             try:
                 add("a", "b")
                 redis_on_disk.copy(tmp_path / "data")
