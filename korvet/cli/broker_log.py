@@ -1,7 +1,7 @@
 """Read and append records at brokers, with the calls that commands make on a log in Redis."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import time
@@ -181,7 +181,7 @@ class BrokerLog:
         """Delete a group that has no members."""
         request = DeleteGroupsRequest(groups_names=[name])
         answer = await ask_coordinator(
-            self._requests, GROUP, name, request, lambda row: row.results[0]
+            self._requests, GROUP, name, request, lambda row: row.results[0].error_code
         )
         (found,) = answer.results
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -331,7 +331,11 @@ class BrokerLog:
             group_id=group, topics=None, groups=[one], require_stable=stable
         )
         answer = await ask_coordinator(
-            self._requests, GROUP, group, request, lambda row: row.groups[0] if row.groups else row
+            self._requests,
+            GROUP,
+            group,
+            request,
+            lambda row: (row.groups[0] if row.groups else row).error_code,
         )
         found = answer.groups[0] if answer.groups else answer
         check(found)
@@ -371,7 +375,7 @@ class BrokerLog:
             GROUP,
             group,
             OffsetCommitRequest(group_id=group, topics=topics),
-            lambda row: row.topics[0].partitions[0],
+            lambda row: row.topics[0].partitions[0].error_code,
         )
         for topic in answer.topics:
             for row in topic.partitions:
@@ -382,31 +386,47 @@ class BrokerLog:
         topic = await self.topic(name)
         count = 0
         for number, batch in self._batcher.batches(records, topic.partitions, MAX_BATCH_BYTES):
-            await self._append(name, number, batch)
+            await self.append(name, number, encode_batch(batch, int(time() * 1000)))
             count += len(batch)
         return count
 
-    async def _append(self, name: str, number: int, records: Sequence[Record]) -> None:
-        batch = encode_batch(records, int(time() * 1000))
+    async def append(
+        self,
+        name: str,
+        number: int,
+        batch: Buffer,
+        *,
+        transactional_id: str | None = None,
+        again: Collection[ErrorCode] = (),
+        below: int | None = None,
+    ) -> None:
+        """Append a batch; once more if the leader has moved, or for an error in `again`.
+
+        `below` is the first version of the request that is not sent.
+        """
         data = [PartitionProduceData(index=number, records=batch)]
+        topic = await self.topic(name)
         for attempt in range(_ATTEMPTS):
-            topic = await self.topic(name)
             if number not in topic.leaders:
                 raise KorvetError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"{name} has partitions 0 to {topic.partitions - 1}.",
                 )
             request = ProduceRequest(
+                transactional_id=transactional_id,
                 acks=-1,
                 timeout_ms=admin.TIMEOUT_MS,
                 topic_data=[TopicProduceData(name=name, topic_id=topic.id, partition_data=data)],
             )
-            answer = await self._requests.call(request, topic.leaders[number])
+            answer = await self._requests.call(request, topic.leaders[number], below)
             (found,) = answer.responses[0].partition_responses
-            if found.error_code not in _MOVED or attempt == _ATTEMPTS - 1:
+            if attempt == _ATTEMPTS - 1 or found.error_code not in (*_MOVED, *again):
                 check(found)
                 return
-            await self._moved(name)
+            if found.error_code in _MOVED:
+                topic = await self._moved(name)
+            else:
+                await asyncio.sleep(_PAUSE_S)
 
 
 def _joined(records: Any) -> Buffer:

@@ -21,17 +21,25 @@ from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.broker_log import BrokerLog, BrokerTopic
-from korvet.cli.kafka_client import ClientSettings, KafkaClient, check
-from korvet.cli.kafka_requests import GROUP, TRANSACTION, Requests, Via
+from korvet.cli.kafka_client import ClientSettings, KafkaClient, check, check_code
+from korvet.cli.kafka_requests import (
+    GROUP,
+    NOT_READY,
+    TRANSACTION,
+    Requests,
+    Via,
+    ask_coordinator,
+)
+from korvet.cli.record_reader import size_of
 from korvet.config.setting import StartError
 from korvet.library.batches import Batcher, partition_of
-from korvet.library.values import KorvetError, Record, StoredRecord
+from korvet.library.values import Record, StoredRecord
 from korvet.wire import batch_builder
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
-from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -48,7 +56,6 @@ _METADATA_BYTES = 4096
 """Kafka's default offset.metadata.max.bytes."""
 _BATCH_BYTES = 1 << 20
 _ATTEMPTS, _PAUSE_S = 150, 0.1
-_RECORD_BYTES = 100
 _BELOW: Mapping[type[Message], int] = {
     AddPartitionsToTxnRequest: 4,
     AddOffsetsToTxnRequest: 4,
@@ -58,13 +65,7 @@ _BELOW: Mapping[type[Message], int] = {
     InitProducerIdRequest: 5,
 }
 """The first version of each request that is not sent."""
-_AGAIN = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
+_AGAIN = (*NOT_READY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Errors of a topic that was created now, or of a transaction that still ends."""
 
 
@@ -255,7 +256,7 @@ class _Copier:
                     left.append(left.pop(left.index(number)))  # the others come first
                     chunk += some
                     moved[number] = following
-                    size += sum(_RECORD_BYTES + len(row.value or b"") for row in some)
+                    size += sum(map(size_of, some))
                 if moved:
                     await self._write(chunk, moved)
                     count += len(chunk)
@@ -298,15 +299,14 @@ class _Copier:
             v3_and_below_topics=[NamedPartitions(name=self._target.name, partitions=numbers)],
         )
 
-        def codes(answer: Any) -> set[int]:
+        def codes(answer: Any) -> list[int]:
             topics = answer.results_by_topic_v3_and_below
-            return {
+            return [
                 row.partition_error_code for each in topics for row in each.results_by_partition
-            }
+            ]
 
-        answer = await self._ask(TRANSACTION, request, codes)
-        for code in codes(answer):
-            _raise(code)
+        for code in codes(await self._ask(TRANSACTION, request, lambda row: max(codes(row)))):
+            check_code(code)
 
     async def _produce(self, number: int, batch: Sequence[Record]) -> None:
         """Append a batch to a partition, in the order of its sequence."""
@@ -317,25 +317,14 @@ class _Copier:
             for at, each in enumerate(batch)
         ]  # fmt: skip
         data = batch_builder.build(rows, transactional=True, producer=(*self._producer, sequence))
-        part = PartitionProduceData(index=number, records=data)
-        for attempt in range(_ATTEMPTS):
-            target = await self._to.log.topic(self._target.name)
-            request = ProduceRequest(
-                transactional_id=self._name,
-                acks=-1,
-                timeout_ms=_TIMEOUT_MS,
-                topic_data=[
-                    TopicProduceData(name=target.name, topic_id=target.id, partition_data=[part])
-                ],
-            )
-            answer = await self._to.requests.call(
-                request, target.leaders[number], _BELOW[ProduceRequest]
-            )
-            (found,) = answer.responses[0].partition_responses
-            if found.error_code not in _AGAIN or attempt == _ATTEMPTS - 1:
-                break
-            await asyncio.sleep(_PAUSE_S)
-        _raise(found.error_code)
+        await self._to.log.append(
+            self._target.name,
+            number,
+            data,
+            transactional_id=self._name,
+            again=_AGAIN,
+            below=_BELOW[ProduceRequest],
+        )
         self._sequences[number] = (sequence + len(batch)) % (1 << 31)
 
     async def _commit_progress(self, offsets: Mapping[int, int], moved: Iterable[int]) -> None:
@@ -369,27 +358,23 @@ class _Copier:
             topics=[topic],
         )
 
-        def codes(answer: Any) -> set[int]:
-            return {row.error_code for each in answer.topics for row in each.partitions}
+        def codes(answer: Any) -> list[int]:
+            return [row.error_code for each in answer.topics for row in each.partitions]
 
-        for code in codes(await self._ask(GROUP, request, codes)):
-            _raise(code)
+        for code in codes(await self._ask(GROUP, request, lambda row: max(codes(row)))):
+            check_code(code)
 
     async def _ask(
         self,
         kind: int,
         request: Message,
-        codes: Callable[[Any], set[int]] = lambda answer: {answer.error_code},
+        code: Callable[[Any], int] = lambda answer: int(answer.error_code),
     ) -> Any:
         """Return the response of the coordinator of the copy's group or transactional id."""
-        requests = self._to.requests
-        for _ in range(_ATTEMPTS):
-            broker = await requests.coordinator(kind, self._name)
-            answer = await requests.call(request, broker, _BELOW[type(request)])
-            if codes(answer).isdisjoint(_AGAIN):
-                break
-            await asyncio.sleep(_PAUSE_S)
-        return answer
+        below = _BELOW[type(request)]
+        return await ask_coordinator(
+            self._to.requests, kind, self._name, request, code, again=_AGAIN, below=below
+        )
 
     async def translate(self, group: str) -> None:
         """Commit a group's offsets in the destination: before as many records as in the source.
@@ -407,25 +392,28 @@ class _Copier:
         }
         if not found:
             raise StartError(f"{group} has no offsets in {self._source.name}.")
+        firsts, starts = [
+            {each.partition: each.earliest for each in await at.log.offsets(at.topic)}
+            for at in (self._of, self._to)
+        ]
         offsets = {
-            (self._target.name, number): await self._translated(number, offset)
+            (self._target.name, number): await self._translated(
+                number, firsts[number], offset, starts[number]
+            )
             for number, offset in found.items()
         }
         await self._to.log.commit(group, offsets)
 
-    async def _translated(self, number: int, offset: int) -> int:
-        """Return the destination's offset that has as many records before it."""
-        ends = {each.partition: each for each in await self._of.log.offsets(self._source.name)}
+    async def _translated(self, number: int, first: int, offset: int, start: int) -> int:
+        """Return the destination's offset with as many records from `start` on before it.
+
+        They are those of the source from its `first` offset to `offset`.
+        """
         before = 0
-        async for record in _records(self._of, self._source.name, number, ends[number].earliest):
+        async for record in _records(self._of, self._source.name, number, first):
             if record.offset >= offset:
                 break
             before += 1
-        (start,) = [
-            each.earliest
-            for each in await self._to.log.offsets(self._target.name)
-            if each.partition == number
-        ]
         following = start
         if before:
             async for record in _records(self._to, self._target.name, number, start):
@@ -446,10 +434,3 @@ async def _records(
         if found.next_offset <= offset:
             return
         offset = found.next_offset
-
-
-def _raise(code: int) -> None:
-    """Raise KorvetError for an error code."""
-    if code:
-        error = ErrorCode(code)
-        raise KorvetError(error, f"{(error.message or error.name).rstrip('.')} ({error.name}).")

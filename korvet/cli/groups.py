@@ -276,7 +276,9 @@ async def _lags(
     if is_share:
         asked = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
         request = DescribeShareGroupOffsetsRequest(groups=asked)
-        found = await ask_coordinator(requests, GROUP, name, request, lambda row: row.groups[0])
+        found = await ask_coordinator(
+            requests, GROUP, name, request, lambda row: row.groups[0].error_code
+        )
         check(found.groups[0])
         for topic in found.groups[0].topics:
             for row in topic.partitions:

@@ -347,7 +347,12 @@ class KafkaClient:
 
 def check(row: Any) -> None:
     """Raise KorvetError with Kafka's sentence if a response, or a row of one, has an error."""
-    if row.error_code:
-        code = ErrorCode(row.error_code)
-        reason = getattr(row, "error_message", None) or code.message or code.name
-        raise KorvetError(code, f"{reason.rstrip('.')} ({code.name}).")
+    check_code(row.error_code, getattr(row, "error_message", None))
+
+
+def check_code(code: int, reason: str | None = None) -> None:
+    """Raise KorvetError with the reason, or Kafka's sentence, if the code is that of an error."""
+    if code:
+        error = ErrorCode(code)
+        sentence = reason or error.message or error.name
+        raise KorvetError(error, f"{sentence.rstrip('.')} ({error.name}).")

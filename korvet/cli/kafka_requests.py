@@ -10,7 +10,7 @@ Rules
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -38,7 +38,7 @@ GROUP, TRANSACTION = 0, 1
 _ATTEMPTS, _PAUSE_S = 150, 0.2
 _ALL_RIGHTS = {"authorizer.class.name": "korvet", "super.users": str(ANONYMOUS)}
 """Settings with which requests of this process list and change ACL rules too."""
-_NOT_READY = (
+NOT_READY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -97,16 +97,19 @@ async def ask_coordinator(
     kind: int,
     name: str,
     request: Message,
-    row: Callable[[Any], Any] = lambda answer: answer,
+    code: Callable[[Any], int] = lambda answer: int(answer.error_code),
+    *,
+    again: Collection[ErrorCode] = NOT_READY,
+    below: int | None = None,
 ) -> Any:
     """Return the response of the coordinator of a group (0) or a transactional id (1).
 
-    A coordinator that is not ready, or still ends a transaction, is asked again. `row` finds the
-    error in the response.
+    A coordinator that is not ready, or still ends a transaction, is asked `again`. `code` finds the
+    error in the response; `below` is the first version that is not sent.
     """
     for _ in range(_ATTEMPTS):
-        answer = await requests.call(request, await requests.coordinator(kind, name))
-        if row(answer).error_code not in _NOT_READY:
+        answer = await requests.call(request, await requests.coordinator(kind, name), below)
+        if code(answer) not in again:
             break
         await asyncio.sleep(_PAUSE_S)
     return answer

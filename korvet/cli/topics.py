@@ -1,6 +1,7 @@
 """`korvet topics`: list, create, describe, change, trim, repair and delete."""
 
 from asyncio import gather
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -417,9 +418,7 @@ async def _list(requests: Requests) -> list[table_output.Row]:
     """
     answer = await requests.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     counts = {row.name: len(row.partitions) for row in answer.topics if not row.is_internal}
-    sizes = dict.fromkeys(counts, 0)
-    for (name, _), size in (await _sizes(requests, None)).items():
-        sizes[name] = sizes.get(name, 0) + size
+    sizes = await _bytes(requests, None)
     names = sorted(counts)
     shapes = await BrokerLog(requests).shapes(names)
     return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
@@ -430,16 +429,15 @@ async def _brokers_summaries(requests: Requests, names: Sequence[str]) -> list[_
     log, found = BrokerLog(requests), []
     topics = [await log.topic(name) for name in names]
     configs = await log.configs(names)
-    sizes = await _sizes(requests, topics)
+    sizes = await _bytes(requests, topics)
     for topic in topics:
         rows = configs[topic.name]
         modes = [value for name, value, _ in rows if name == "offset.mode"]
         records = None
         if modes in ([], ["dense"]):  # Apache Kafka has no modes
             records = sum(each.records for each in await log.offsets(topic.name))
-        of_topic = [size for (name, _), size in sizes.items() if name == topic.name]
         shape = (topic.name, topic.id.hex, topic.partitions, topic.replicas)
-        found.append(_Summary(shape, records, sum(of_topic) if of_topic else None, rows))
+        found.append(_Summary(shape, records, sizes.get(topic.name), rows))
     return found
 
 
@@ -460,6 +458,14 @@ async def _brokers_partitions(requests: Requests, names: Sequence[str]) -> list[
         for topic in topics
         for ends in await log.offsets(topic.name)
     ]
+
+
+async def _bytes(requests: Requests, topics: Sequence[BrokerTopic] | None) -> Counter[str]:
+    """Return the bytes of each topic, of all without."""
+    found: Counter[str] = Counter()
+    for (name, _), size in (await _sizes(requests, topics)).items():
+        found[name] += size
+    return found
 
 
 async def _sizes(

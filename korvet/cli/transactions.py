@@ -149,7 +149,7 @@ async def _list(requests: Requests, *states: str) -> list[Any]:
 async def _describe(requests: Requests, name: str) -> Any:
     request = DescribeTransactionsRequest(transactional_ids=[name])
     answer = await ask_coordinator(
-        requests, TRANSACTION, name, request, lambda answer: answer.transaction_states[0]
+        requests, TRANSACTION, name, request, lambda answer: answer.transaction_states[0].error_code
     )
     (found,) = answer.transaction_states
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
