@@ -35,7 +35,7 @@ from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.fetch.record_format import max_timestamp_of
 from korvet.fetch.sessions import CLOSE, OPEN, epoch_after, partitions_of
-from korvet.log.leader_epochs import UNDEFINED
+from korvet.log.leader_epochs import UNDEFINED, is_behind
 from korvet.log.range_reads import Range, RangeReads, is_catch_up
 from korvet.log.read_result import ReadRequest
 from korvet.log.recent_states import RecentState
@@ -157,18 +157,6 @@ class FetchTemplate(RepeatedRequest):
             and super().is_current()
         )
 
-    def request(self, index: int, offset: int) -> ReadRequest:
-        """Return the read of a frame with that position."""
-        return ReadRequest(
-            self.topic,
-            index,
-            offset,
-            self.max_bytes,
-            self.committed,
-            batches=True,
-            leader_epoch=self.leader_epoch,
-        )
-
     def response(
         self, frame: Frame, index: int, state: RecentState, records: Sequence[Buffer], size: int
     ) -> list[Buffer]:
@@ -230,7 +218,7 @@ def _answer_from_segments(
     remote = services.log_reader.remote
     if not isinstance(remote, RemoteLogReader):
         return None
-    if template.request(index, offset).is_behind(state.epoch):
+    if is_behind(template.leader_epoch, state.epoch):
         return None
     if offset >= state.local_start and not (offset < state.copied and remote.serves_copies):
         return None
@@ -258,7 +246,15 @@ def _answer_from_range(
     ranges = template.services.log_reader.ranges
     if ranges is None:
         return None
-    request = template.request(index, offset)
+    request = ReadRequest(
+        template.topic,
+        index,
+        offset,
+        template.max_bytes,
+        template.committed,
+        batches=True,
+        leader_epoch=template.leader_epoch,
+    )
     found = ranges.begin(request)
     if found is None:
         return None

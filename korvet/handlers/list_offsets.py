@@ -26,6 +26,7 @@ from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.groups.offsets_view import OffsetsView
+from korvet.log.leader_epochs import is_behind
 from korvet.log.offset_for_time import NEWEST, find_time
 from korvet.scripts.calls.partition import ListOffsetsReply
 from korvet.store.errors import StoreError
@@ -144,7 +145,7 @@ async def offset_at(
     if bounds.error:
         context.topics.invalidate()
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if 0 <= asked.current_leader_epoch < bounds.epoch:
+    if is_behind(asked.current_leader_epoch, bounds.epoch):
         await context.services.epochs.follow(bounds.epoch)
         return _error(asked, ErrorCode.FENCED_LEADER_EPOCH)
     found = await _offset_in(topic, bounds, asked, committed, context)

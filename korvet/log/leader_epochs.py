@@ -124,6 +124,15 @@ async def _syncs_each_write(store: AsyncStore) -> bool:
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 
+def is_behind(known: int, epoch: int) -> bool:
+    """Return whether a log has begun an epoch that the client does not know yet.
+
+    It is to compare its position with that before it reads on: among records of both epochs it
+    could no longer say which it has read.
+    """
+    return 0 <= known < epoch
+
+
 class LeaderEpochs:
     """The leader epoch as this broker knows it, and the ends of the logs that it has seen."""
 

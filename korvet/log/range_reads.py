@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from korvet.log.batch_reply import Batches, BatchReply
 from korvet.log.entries_query import EntriesQuery
+from korvet.log.leader_epochs import is_behind
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_result import Ranges, ReadRequest
 from korvet.log.recent_states import FRESH_S, STATE, Fields, RecentState, RecentStates
@@ -251,7 +252,9 @@ def find_batches(reply: BatchReply, request: ReadRequest, state: RecentState) ->
     offset = request.offset
     if not reply.has(request.topic.id, offset) or offset < max(state.start, reply.local_start):
         return None
-    if (request.committed and state.stable is not None) or request.is_behind(state.epoch):
+    if request.committed and state.stable is not None:
+        return None
+    if is_behind(request.leader_epoch, state.epoch):
         return None
     found = reply.take(offset, request.max_bytes, state.epoch)
     if found is None or 2 * found.size < request.max_bytes:

@@ -39,14 +39,6 @@ class ReadRequest(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     """The epoch that the client knows, -1 if it names none."""
 
-    def is_behind(self, log_epoch: int) -> bool:
-        """Return whether the log has begun an epoch that the client does not know yet.
-
-        It is to compare its position with that before it reads on: among records of both epochs it
-        could no longer say which it has read.
-        """
-        return 0 <= self.leader_epoch < log_epoch
-
 
 class Ranges(Protocol):
     """A store with a connection for large ranges."""

@@ -26,6 +26,7 @@ from korvet.base.errors import ErrorCode
 from korvet.log.entries_query import EntriesQuery, take_rows
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
+from korvet.log.leader_epochs import is_behind
 from korvet.log.range_reads import RangeReads
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_result import (
@@ -167,7 +168,7 @@ class PartitionRead:
             )
             self._result = ReadResult(error)
             return None
-        if self.request.is_behind(state.epoch):
+        if is_behind(self.request.leader_epoch, state.epoch):
             self._result = ReadResult(ErrorCode.FENCED_LEADER_EPOCH, epoch=state.epoch)
             return None
         self.cache.learn_state(self._topic, self._partition, state)

@@ -58,6 +58,10 @@ class _First(msgspec.Struct):
     expires_s: float
     sent: bool
 
+    def precedes(self, sequence: int) -> bool:
+        """Return whether a batch with that sequence is a later one."""
+        return 0 < (sequence - self.sequence) % _WRAP < _WRAP // 2
+
 
 class UnknownProducers:
     """The expected first batch of each unknown producer; usually empty."""
@@ -88,7 +92,7 @@ class UnknownProducers:
             found is not None
             and not found.sent
             and now < found.expires_s - EXPIRES_S + IN_FLIGHT_S
-            and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2
+            and found.precedes(sequence)
         )
 
     def begin_resend(self, producer: ProducerKey) -> None:
@@ -113,7 +117,7 @@ class UnknownProducers:
         """Make the batch the expected first one, unless an earlier batch is expected."""
         now = self._clock()
         found = self._first.get(producer)
-        if found and now < found.expires_s and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2:
+        if found and now < found.expires_s and found.precedes(sequence):
             return False
         self._first.put(producer, _First(sequence, now + EXPIRES_S, sent))
         return True
