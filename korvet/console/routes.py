@@ -86,14 +86,14 @@ class Form(msgspec.Struct, frozen=True):
     back: str
 
 
+_PAGE = Parameter("page", "Number of the page, from 1.")
+_SEARCH = Parameter("q", "Part of the name.")
 _LIST = (
-    Parameter("q", "Part of the name."),
-    Parameter("page", "Number of the page, from 1."),
+    _SEARCH,
+    _PAGE,
     Parameter("size", "Rows on a page, at most 200."),
     Parameter("sort", "A field of the rows to sort by, such as name; -name is descending."),
 )
-_PAGE = _LIST[1]
-_SEARCH = _LIST[0]
 _GROUP = Parameter("id", "Id of the group.")
 _TO = Parameter("to", "earliest, latest, an offset, a time (ISO 8601) or an age (15m, 2h, 1d).")
 _BROWSE = (

@@ -324,13 +324,17 @@ async def read_samples(store: AsyncStore, keys: Keys, group: str) -> list[Sample
     flat = await store.command("HGETALL", keys.lag_history(shard_of(group)))
     found = []
     for minute, raw in zip(flat[::2], flat[1::2], strict=True):
-        found.append(_decode(int(minute) * MINUTE_MS, raw, group))
+        found.append(_sample_of(group, int(minute) * MINUTE_MS, _decode(raw)))
     return sorted(found, key=lambda each: each.at_ms)
 
 
-def _decode(at_ms: int, raw: bytes, group: str) -> Sample:
+def _decode(raw: bytes) -> _Stored:
+    """Return the sample of a shard."""
+    return msgspec.msgpack.decode(zlib.decompress(raw), type=_Stored)
+
+
+def _sample_of(group: str, at_ms: int, stored: _Stored) -> Sample:
     """Return the sample of a group in that of its shard."""
-    stored = msgspec.msgpack.decode(zlib.decompress(raw), type=_Stored)
     lags = {
         (topic, number): lag
         for topic, pairs in stored.groups.get(group, {}).items()
@@ -343,15 +347,16 @@ async def read_earlier(store: AsyncStore, keys: Keys, groups: Iterable[str]) -> 
     """Return the recorded lag of groups about five minutes ago, of those that have a sample."""
     now = await redis_ms(store) // MINUTE_MS
     minutes = [now - ago for ago in EARLIER]
-    shards: dict[int, bytes | None] = {}
+    shards: dict[int, _Stored | None] = {}
     found = {}
     for group in groups:
         shard = shard_of(group)
         if shard not in shards:
             rows = await store.command("HMGET", keys.lag_history(shard), *minutes)
-            shards[shard] = next(filter(None, rows), None)
-        if raw := shards[shard]:
-            found[group] = _decode(0, raw, group)
+            raw = next(filter(None, rows), None)
+            shards[shard] = None if raw is None else _decode(raw)
+        if (stored := shards[shard]) is not None:
+            found[group] = _sample_of(group, 0, stored)
     return found
 
 
