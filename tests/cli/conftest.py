@@ -46,6 +46,14 @@ def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def guarded_broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
+    """A broker with ACL rules, whose tools have all rights."""
+    sets = ("authorizer.class.name=korvet", "super.users=User:ANONYMOUS")
+    with running_console(valkey_server, *sets) as made:
+        yield made
+
+
 @pytest.fixture
 def lines(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Lines:
     """Run a command line on an empty server; return exit code, lines and stderr."""

@@ -1,20 +1,16 @@
 """Check `korvet acls`: stored rules, lists, refusals."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.cli.conftest import Korvet, texts_of
-from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console, where_of
+from tests.support.running_console import RunningConsole, where_of
 
 
 @pytest.fixture(scope="module")
-def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
-    sets = ("authorizer.class.name=korvet", "super.users=User:ANONYMOUS")
-    with running_console(valkey_server, *sets) as made:
-        yield made
+def broker(guarded_broker: RunningConsole) -> RunningConsole:
+    return guarded_broker
 
 
 @pytest.fixture(params=["brokers", "redis"])

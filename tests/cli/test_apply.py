@@ -1,7 +1,7 @@
 """Check `korvet apply`: changes at brokers and on their Redis, --prune, refusals with a line."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,7 @@ import pytest
 from korvet import Korvet, Record
 from korvet.scripts.keys import Keys
 from tests.cli.conftest import lines_of
-from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console, where_of
+from tests.support.running_console import RunningConsole, where_of
 
 FILE = """\
 topics:
@@ -29,10 +28,8 @@ Apply = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture(scope="module")
-def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
-    sets = ("authorizer.class.name=korvet", "super.users=User:ANONYMOUS")
-    with running_console(valkey_server, *sets) as made:
-        yield made
+def broker(guarded_broker: RunningConsole) -> RunningConsole:
+    return guarded_broker
 
 
 @pytest.fixture(params=["brokers", "redis"])

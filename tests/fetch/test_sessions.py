@@ -100,7 +100,7 @@ async def test_a_session_at_rest_reads_only_partitions_with_an_append(
         broker.services.keys.partition("t", 5).log
     }
     await produce(broker, GOOD, number=6)
-    found = await one.fetch((5, 2))
+    found = await one.fetch((5, 2), wait=WAIT_MS)
     assert list(found) == [6] and found[6].high_watermark == 2
     assert list(await one.fetch((6, 2))) == []
 
